@@ -1,0 +1,1 @@
+"""meganeura: neural networks on any GPU, in Keras's words."""

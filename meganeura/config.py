@@ -1,0 +1,72 @@
+"""Settings of the process. Each has a function to read it and one to set it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+_settings: dict[str, Any] = {
+    "floatx": "float32",
+    "epsilon": 1e-7,
+    "image_data_format": "channels_last",
+    "optimize": os.environ.get("MEGANEURA_OPTIMIZE", "1") != "0",
+    "checked": os.environ.get("MEGANEURA_CHECKED", "0") == "1",
+    "adapter": os.environ.get("MEGANEURA_ADAPTER", ""),
+}
+
+
+def floatx() -> str:
+    return str(_settings["floatx"])
+
+
+def set_floatx(value: str) -> None:
+    if value != "float32":
+        raise ValueError(f"floatx {value!r} is not offered; computation is in 'float32'")
+
+
+def epsilon() -> float:
+    return float(_settings["epsilon"])
+
+
+def set_epsilon(value: float) -> None:
+    _settings["epsilon"] = float(value)
+
+
+def image_data_format() -> str:
+    return str(_settings["image_data_format"])
+
+
+def set_image_data_format(value: str) -> None:
+    if value not in ("channels_last", "channels_first"):
+        raise ValueError(
+            f"data_format {value!r} is not known; use 'channels_last' or 'channels_first'"
+        )
+    _settings["image_data_format"] = value
+
+
+def optimize() -> bool:
+    """Whether graphs go through the e-graph before they run."""
+    return bool(_settings["optimize"])
+
+
+def set_optimize(value: bool) -> None:
+    _settings["optimize"] = bool(value)
+
+
+def checked() -> bool:
+    """Whether shaders keep the driver's bounds checks (slower; for finding faults)."""
+    return bool(_settings["checked"])
+
+
+def set_checked(value: bool) -> None:
+    _settings["checked"] = bool(value)
+
+
+def adapter() -> str:
+    """Part of the name of the adapter to use; empty: a real GPU before a software one."""
+    return str(_settings["adapter"])
+
+
+def set_adapter(value: str) -> None:
+    """Takes effect for the backend made next: call it before anything is computed."""
+    _settings["adapter"] = str(value)

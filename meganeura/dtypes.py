@@ -1,0 +1,65 @@
+"""The data types of the graph and how NumPy's and Python's map to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+DTYPES = ("float32", "int32", "uint32", "uint8", "bool")
+
+# Promotion order: the type further right wins. int64 and float64 have no WGSL type.
+_RANK = {"bool": 0, "uint8": 1, "uint32": 2, "int32": 3, "float32": 4}
+
+
+def standardize(dtype: Any) -> str:
+    """The graph's name for a NumPy, Python or string dtype; wider types map to their 32-bit kin."""
+    if isinstance(dtype, str) and dtype in _RANK:
+        return dtype
+    try:
+        kind = np.dtype(dtype)
+    except TypeError as error:
+        raise ValueError(
+            f"dtype {dtype!r} is not known; use one of {', '.join(DTYPES)}"
+        ) from error
+    if kind == np.uint8:
+        return "uint8"
+    table = {"f": "float32", "i": "int32", "u": "uint32", "b": "bool"}
+    if kind.kind not in table:
+        raise ValueError(f"dtype {kind} cannot be computed with; use one of {', '.join(DTYPES)}")
+    return table[kind.kind]
+
+
+def result_type(*dtypes: str) -> str:
+    """The dtype of an operation on tensors of these dtypes."""
+    return max(dtypes, key=_RANK.__getitem__)
+
+
+def python_dtype(value: bool | int | float, beside: str | None) -> str:
+    """The dtype a Python scalar takes beside a tensor of dtype `beside`: the tensor's where it can hold it."""
+    own = "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"
+    if beside is None or _RANK[own] > _RANK[beside]:
+        if own == "int32" and beside in ("uint8", "uint32"):
+            return beside
+        return own
+    return beside
+
+
+def as_array(value: Any) -> np.ndarray:
+    """`value` as an array of one of the graph's dtypes, refusing what would silently change value."""
+    array = np.asarray(value)
+    if array.dtype == object or array.dtype.kind in "USMmV":
+        raise ValueError(
+            f"values of type {array.dtype} cannot become a tensor; give numbers in a rectangular array"
+        )
+    if array.dtype.kind == "c":
+        raise ValueError("complex values cannot become a tensor; give real and imaginary parts")
+    dtype = standardize(array.dtype)
+    if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and array.size:
+        limits = np.iinfo(dtype)
+        low, high = array.min(), array.max()
+        if low < limits.min or high > limits.max:
+            raise ValueError(
+                f"integer values from {low} to {high} do not fit {dtype}, the widest integer type here"
+            )
+    return np.ascontiguousarray(array, dtype=dtype) if array.ndim else array.astype(dtype)

@@ -1,0 +1,132 @@
+"""Tracing: running Python code on nodes to record a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meganeura import dtypes
+from meganeura.graph.node import Graph, Node
+from meganeura.ops.registry import make
+
+_stack: list[Trace] = []
+
+#: Arrays up to this many elements are written into the graph; larger ones become inputs.
+LARGEST_LITERAL = 1024
+
+
+class ConcretizationError(TypeError):
+    """Python code asked for the value of a tensor that has none yet, while a graph was recorded."""
+
+
+class Trace:
+    """Records one graph. Use as a context manager; traces nest, the innermost one is current.
+
+    Variables read inside become states, assignments to them become updates, and device tensors
+    or large arrays used inside become captured inputs.
+    """
+
+    def __init__(self) -> None:
+        self.inputs: list[Node] = []
+        self.captured: list[Any] = []  # tensors, bound after the explicit inputs
+        self._captured_nodes: list[Node] = []
+        self._captured_index: dict[int, int] = {}
+        self.variables: list[Any] = []
+        self._state_nodes: list[Node] = []
+        self._state_index: dict[int, int] = {}
+        self._current: dict[int, Node] = {}
+        self.losses: list[Node] = []  # from add_loss and activity regularizers, in order
+
+    def __enter__(self) -> Trace:
+        _stack.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _stack.pop()
+
+    def input(self, shape: Sequence[int], dtype: str, name: str = "") -> Node:
+        node = Node("input", (), {"name": name}, tuple(shape), dtype)
+        self.inputs.append(node)
+        return node
+
+    def capture(self, tensor: Any) -> Node:
+        """A concrete tensor used inside the trace: bound as an input at each run."""
+        index = self._captured_index.get(id(tensor))
+        if index is None:
+            index = self._captured_index[id(tensor)] = len(self.captured)
+            self.captured.append(tensor)
+            name = f"captured_{index}"
+            self._captured_nodes.append(
+                Node("input", (), {"name": name}, tuple(tensor.shape), tensor.dtype)
+            )
+        return self._captured_nodes[index]
+
+    def _index(self, variable: Any) -> int:
+        index = self._state_index.get(id(variable))
+        if index is None:
+            index = self._state_index[id(variable)] = len(self.variables)
+            self.variables.append(variable)
+            node = Node("state", (), {"name": variable.path}, variable.shape, variable.dtype)
+            self._state_nodes.append(node)
+            self._current[id(variable)] = node
+        return index
+
+    def state(self, variable: Any) -> Node:
+        """The variable's value at the start of the run: what gradients are taken with respect to."""
+        return self._state_nodes[self._index(variable)]
+
+    def read(self, variable: Any) -> Node:
+        """The variable's value at this point of the trace, after earlier assignments."""
+        self._index(variable)
+        return self._current[id(variable)]
+
+    def assign(self, variable: Any, value: Node) -> None:
+        self._index(variable)
+        self._current[id(variable)] = value
+
+    def graph(self, outputs: Sequence[Node]) -> Graph:
+        """The recorded graph with these outputs and every assignment as an update."""
+        updates = {
+            i: self._current[id(v)]
+            for i, v in enumerate(self.variables)
+            if self._current[id(v)] is not self._state_nodes[i]
+        }
+        return Graph(
+            [*self.inputs, *self._captured_nodes], list(outputs), list(self._state_nodes), updates
+        )
+
+
+def current() -> Trace | None:
+    return _stack[-1] if _stack else None
+
+
+class outside:
+    """Suspends tracing: what is computed inside is computed at once, with concrete values."""
+
+    def __enter__(self) -> None:
+        self._saved = _stack[:]
+        _stack.clear()
+
+    def __exit__(self, *_: object) -> None:
+        _stack[:] = self._saved
+
+
+def constant(value: Any, dtype: str | None = None) -> Node:
+    """A node that holds `value`: a Python scalar, or a small array."""
+    if isinstance(value, (bool, int, float)):
+        dtype = dtype or dtypes.python_dtype(value, None)
+        cast = {"float32": float, "bool": bool}.get(dtype, int)
+        return make("constant", value=cast(value), dtype=dtype)
+    array = dtypes.as_array(value)
+    if dtype is not None:
+        array = array.astype(dtype)
+    if array.ndim == 0:
+        return make("constant", value=array.item(), dtype=dtypes.standardize(array.dtype))
+    return make(
+        "literal",
+        data=np.ascontiguousarray(array).tobytes(),
+        shape=array.shape,
+        dtype=dtypes.standardize(array.dtype),
+    )

@@ -1,0 +1,1 @@
+from meganeura.ops import leaf as leaf

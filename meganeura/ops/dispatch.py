@@ -1,0 +1,173 @@
+"""One function, three lives: on arrays it computes, on nodes it records, on KerasTensors it wires a model."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from meganeura import dtypes, symbolic
+from meganeura.graph import trace
+from meganeura.graph.node import Node
+from meganeura.graph.trace import ConcretizationError
+from meganeura.ops.registry import make
+from meganeura.symbolic import KerasTensor
+from meganeura.tensor import Tensor, to_tensor
+from meganeura.variable import Variable
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Leaves that become arguments of an eager run; variables stay, and are bound as states.
+_ARGUMENTS = (Tensor, np.ndarray)
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether `value` is one of our tensors: concrete, traced, symbolic, or a variable."""
+    return isinstance(value, (Tensor, Node, KerasTensor, Variable))
+
+
+def any_of(kinds: type | tuple[type, ...], tree: Any) -> bool:
+    """Whether a leaf of nested lists, tuples and dicts is an instance of `kinds`."""
+    if isinstance(tree, (list, tuple)):
+        return any(any_of(kinds, x) for x in tree)
+    if isinstance(tree, dict):
+        return any(any_of(kinds, x) for x in tree.values())
+    return isinstance(tree, kinds)
+
+
+def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
+    """`tree` with `function` applied to each leaf; lists, tuples, named tuples and dicts are kept."""
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(map_tree(function, x) for x in tree))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map_tree(function, x) for x in tree)
+    if isinstance(tree, dict):
+        return {k: map_tree(function, v) for k, v in tree.items()}
+    return function(tree)
+
+
+def convert_to_node(value: Any, dtype: str | None = None) -> Node:
+    """`value` as a node of the current trace: a variable's value, a captured tensor, or a constant."""
+    if isinstance(value, Node):
+        node = value
+    elif isinstance(value, Variable):
+        node = _trace(value).read(value)
+    elif isinstance(value, Tensor):
+        node = _trace(value).capture(value)
+    elif isinstance(value, KerasTensor):
+        raise ValueError(
+            f"{value!r} is symbolic and cannot be used here: this code runs on concrete or traced "
+            "tensors; pass it as an argument of the layer or operation instead of closing over it"
+        )
+    elif isinstance(value, (list, tuple)) and any_of((Node, Tensor, Variable), value):
+        from meganeura import ops
+
+        node = ops.stack([convert_to_node(x) for x in value])
+    elif isinstance(value, (bool, int, float)):
+        return trace.constant(value, dtype)
+    else:
+        array = dtypes.as_array(value)
+        now = trace.current()
+        if array.size > trace.LARGEST_LITERAL and now is not None:
+            with trace.outside():
+                tensor = to_tensor(array)
+            node = now.capture(tensor)
+        else:
+            node = trace.constant(array)
+    return node if dtype is None or node.dtype == dtype else make("cast", node, dtype=dtype)
+
+
+def _trace(value: Any) -> trace.Trace:
+    now = trace.current()
+    if now is None:
+        raise ValueError(f"{value!r} is concrete and cannot be mixed with nodes outside a trace")
+    return now
+
+
+def promote(*values: Any, floating: bool = False) -> list[Node]:
+    """The values as nodes of one common dtype, Python scalars giving way to tensors.
+
+    `floating` True makes that dtype float32 (for divide, exp, mean, ...).
+    """
+    strong = [v for v in values if not isinstance(v, (bool, int, float))]
+    nodes = {id(v): convert_to_node(v) for v in strong}
+    beside = dtypes.result_type(*(n.dtype for n in nodes.values())) if nodes else None
+    scalars = [v for v in values if isinstance(v, (bool, int, float))]
+    found = [dtypes.python_dtype(v, beside) for v in scalars] + ([beside] if beside else [])
+    dtype = "float32" if floating else dtypes.result_type(*found)
+    result = []
+    for value in values:
+        node = nodes[id(value)] if id(value) in nodes else trace.constant(value, dtype)
+        result.append(node if node.dtype == dtype else make("cast", node, dtype=dtype))
+    return result
+
+
+def operation(function: F) -> F:
+    """Make `function`, written on nodes, callable on arrays and KerasTensors as well."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if any_of(KerasTensor, (args, kwargs)):
+            if symbolic.handler is None:
+                raise RuntimeError("the functional API is not loaded; import meganeura")
+            return symbolic.handler(call, args, kwargs)
+        if trace.current() is not None or any_of(Node, (args, kwargs)):
+            return function(*args, **kwargs)
+        return _compute(function, args, kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def _compute(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Run an operation on concrete values at once."""
+    from meganeura import function as compilation
+
+    tensors: list[Tensor] = []
+
+    def take(leaf: Any) -> Any:
+        if not isinstance(leaf, _ARGUMENTS):
+            return leaf
+        tensors.append(to_tensor(leaf))
+        return _Slot(len(tensors) - 1)
+
+    args, kwargs = map_tree(take, args), map_tree(take, kwargs)
+    structure: Any = None
+
+    def body(*nodes: Node) -> Sequence[Node]:
+        nonlocal structure
+
+        def give(leaf: Any) -> Any:
+            return nodes[leaf.index] if isinstance(leaf, _Slot) else leaf
+
+        result = function(*map_tree(give, args), **map_tree(give, kwargs))
+        flat: list[Node] = []
+
+        def collect(leaf: Any) -> Any:
+            if not isinstance(leaf, Node):
+                return leaf
+            flat.append(leaf)
+            return _Slot(len(flat) - 1)
+
+        structure = map_tree(collect, result)
+        return flat
+
+    results = compilation.run_traced(body, tensors, optimize=False)
+    return map_tree(lambda s: results[s.index] if isinstance(s, _Slot) else s, structure)
+
+
+class _Slot:
+    """Stands for the tensor of this position in a tree of arguments."""
+
+    def __init__(self, index: int):
+        self.index = index
+
+
+def refuse_concretization(node: Node, what: str) -> Any:
+    raise ConcretizationError(
+        f"{what} of a tensor of shape {node.shape} was asked for while a graph is being recorded, "
+        "where it has no value yet; use meganeura.ops (where, cond) in place of Python control flow, "
+        "or compile(run_eagerly=True)"
+        + (f" (in layer {node.scope!r})" if node.scope else "")
+    )

@@ -1,0 +1,96 @@
+"""Tensor: a concrete array that lives on the backend's device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meganeura import dtypes
+from meganeura.backend import backend_object
+
+
+class Tensor:
+    """An immutable device array. `numpy()` copies it to the host; the operators compute on the device."""
+
+    __slots__ = ("__weakref__", "backend", "dtype", "handle", "shape")
+    __array_priority__ = 1000
+    __array_ufunc__ = None  # `array + tensor` is ours
+
+    def __init__(self, handle: Any, shape: tuple[int, ...], dtype: str, backend: Any):
+        self.handle = handle
+        self.shape = tuple(shape)
+        self.dtype = dtype
+        self.backend = backend
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def numpy(self) -> np.ndarray:
+        """A copy of the values on the host."""
+        return self.backend.download(self.handle, self.shape, self.dtype)
+
+    def item(self) -> float | int | bool:
+        return self.numpy().item()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a device tensor cannot be viewed without a copy")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        return self.numpy().__dlpack__(**arguments)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # kDLCPU: what is handed over is a host copy
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype == "float32" or self.shape:
+            raise TypeError("only scalar integer tensors can be used as an index")
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError(
+                f"the truth value of a tensor of shape {self.shape} is ambiguous; use any() or all()"
+            )
+        return bool(self.item())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        body = np.array2string(self.numpy(), separator=", ", threshold=20)
+        return f"<Tensor shape={self.shape} dtype={self.dtype}\n{body}>"
+
+
+def to_tensor(value: Any, dtype: str | None = None) -> Tensor:
+    """`value` (array, nested list, number, Tensor, Variable) as a Tensor on the current backend."""
+    from meganeura.variable import Variable
+
+    if isinstance(value, Variable):
+        value = value.value
+    if isinstance(value, Tensor):
+        if dtype is None or dtypes.standardize(dtype) == value.dtype:
+            return value
+        value = value.numpy()
+    array = dtypes.as_array(value)
+    if dtype is not None:
+        array = array.astype(dtypes.standardize(dtype))
+    backend = backend_object()
+    name = dtypes.standardize(array.dtype)
+    return Tensor(backend.upload(array), array.shape, name, backend)

@@ -1,0 +1,119 @@
+"""Variable: state that outlives a run, such as a weight, a moving average or a step counter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from meganeura import dtypes
+from meganeura.backend import backend_object
+from meganeura.graph import trace
+from meganeura.graph.node import Node
+from meganeura.tensor import Tensor
+
+
+class Variable:
+    """A named array on the device that graphs read and update in place.
+
+    Inside a trace it stands for the node of its current value, and `assign` records an update;
+    outside it is a concrete array. `path` is unique within a model, as in Keras.
+    """
+
+    __array_priority__ = 1000
+    __array_ufunc__ = None
+
+    def __init__(
+        self,
+        initializer: Any,
+        shape: tuple[int, ...] | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
+        name: str = "variable",
+        path: str | None = None,
+        regularizer: Callable[[Any], Any] | None = None,
+        constraint: Callable[[Any], Any] | None = None,
+    ):
+        if callable(initializer):
+            if shape is None:
+                raise ValueError(f"variable {name!r}: a callable initializer needs a shape")
+            with trace.outside():
+                value = initializer(shape, dtype=dtype or "float32")
+        else:
+            value = initializer
+        array = dtypes.as_array(value)
+        if dtype is not None:
+            array = array.astype(dtypes.standardize(dtype))
+        if shape is not None and tuple(shape) != array.shape:
+            raise ValueError(
+                f"variable {name!r}: the initial value has the shape {array.shape}, expected {tuple(shape)}"
+            )
+        self.backend = backend_object()
+        self.shape: tuple[int, ...] = array.shape
+        self.dtype: str = dtypes.standardize(array.dtype)
+        self.handle = self.backend.upload(array)
+        self.trainable = trainable
+        self.name = name
+        self.path = path or name
+        self.regularizer = regularizer
+        self.constraint = constraint
+        self.overwrite_with_gradient = False
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def value(self) -> Node | Tensor:
+        """The node of the current value inside a trace, a Tensor (a copy) outside."""
+        now = trace.current()
+        if now is not None:
+            return now.read(self)
+        return Tensor(self.backend.upload(self.numpy()), self.shape, self.dtype, self.backend)
+
+    def numpy(self) -> np.ndarray:
+        return self.backend.download(self.handle, self.shape, self.dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def assign(self, value: Any) -> Any:
+        """Replace the value. Shapes must agree; values are cast to the variable's dtype."""
+        now = trace.current()
+        if now is not None:
+            from meganeura import ops
+
+            node = ops.cast(ops.convert_to_node(value), self.dtype)
+            if node.shape != self.shape:
+                node = self._refuse(node.shape) if node.shape else ops.broadcast_to(node, self.shape)
+            now.assign(self, node)
+            return node
+        array = dtypes.as_array(value.numpy() if hasattr(value, "numpy") else value)
+        if array.shape != self.shape:
+            self._refuse(array.shape)
+        self.backend.write(self.handle, array.astype(self.dtype))
+        return self
+
+    def _refuse(self, shape: tuple[int, ...]) -> Any:
+        raise ValueError(
+            f"variable {self.path!r} has the shape {self.shape}; a value of shape {shape} cannot be assigned"
+        )
+
+    def assign_add(self, value: Any) -> Any:
+        from meganeura import ops
+
+        return self.assign(ops.add(self, value))
+
+    def assign_sub(self, value: Any) -> Any:
+        from meganeura import ops
+
+        return self.assign(ops.subtract(self, value))
+
+    def __repr__(self) -> str:
+        return f"<Variable path={self.path} shape={self.shape} dtype={self.dtype}>"
