@@ -46,3 +46,8 @@ def _choose(name: str) -> Any:
             raise
         print(f"meganeura: {error} Computing with NumPy on the CPU instead.", flush=True)
         return NumpyBackend()
+
+
+def describe() -> str:
+    """One line on the device that computes, as it is printed once at the start."""
+    return str(backend_object().describe())
