@@ -57,7 +57,9 @@ def main() -> None:
     model.compile(optimizer=mg.optimizers.AdamW(5e-3), loss="mse", metrics=["mae"])
     history = model.fit(x, y, batch_size=100, epochs=20, validation_split=0.2, verbose=2)
     print(model.explain())
-    print("on one array, computed at once:", model(x[:2]).numpy().ravel(), "expected", y[:2].ravel())
+    print(
+        "on one array, computed at once:", model(x[:2]).numpy().ravel(), "expected", y[:2].ravel()
+    )
     if history.history["val_loss"][-1] > 0.1:
         raise SystemExit("the model did not learn")
 

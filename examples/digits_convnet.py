@@ -88,7 +88,9 @@ def main() -> None:
     print(model.explain())
     print(f"saved {path} ({path.stat().st_size} bytes); the loaded model predicts identically")
     print(f"computed on: {mg.backend.describe()}")
-    print(f"test loss {loss:.4f}, test accuracy {accuracy:.2%}, {time.perf_counter() - start:.1f} s")
+    print(
+        f"test loss {loss:.4f}, test accuracy {accuracy:.2%}, {time.perf_counter() - start:.1f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -25,7 +25,9 @@ def load(folder: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
     if folder is None:
         (x_train, y_train), (x_test, y_test) = mg.datasets.mnist.load_data()
         return x_train, y_train, x_test, y_test
-    x, y = (read_idx(find_idx(folder, f"t10k-{n}")) for n in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+    x, y = (
+        read_idx(find_idx(folder, f"t10k-{n}")) for n in ("images-idx3-ubyte", "labels-idx1-ubyte")
+    )
     try:
         names = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
         x_train, y_train = (read_idx(find_idx(folder, name)) for name in names)
@@ -97,7 +99,9 @@ def main() -> None:
     print(model.explain())
     print("weights saved and loaded again: identical predictions")
     print(f"computed on: {mg.backend.describe()}")
-    print(f"test loss {loss:.4f}, test accuracy {accuracy:.2%}, {time.perf_counter() - start:.1f} s")
+    print(
+        f"test loss {loss:.4f}, test accuracy {accuracy:.2%}, {time.perf_counter() - start:.1f} s"
+    )
 
 
 if __name__ == "__main__":

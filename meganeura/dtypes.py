@@ -19,9 +19,7 @@ def standardize(dtype: Any) -> str:
     try:
         kind = np.dtype(dtype)
     except TypeError as error:
-        raise ValueError(
-            f"dtype {dtype!r} is not known; use one of {', '.join(DTYPES)}"
-        ) from error
+        raise ValueError(f"dtype {dtype!r} is not known; use one of {', '.join(DTYPES)}") from error
     if kind == np.uint8:
         return "uint8"
     table = {"f": "float32", "i": "int32", "u": "uint32", "b": "bool"}

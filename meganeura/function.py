@@ -35,7 +35,9 @@ def clear_cache() -> None:
 
 
 def run_traced(
-    function: Callable[..., Sequence[Node]], arguments: Sequence[Tensor], optimize: bool | None = None
+    function: Callable[..., Sequence[Node]],
+    arguments: Sequence[Tensor],
+    optimize: bool | None = None,
 ) -> list[Tensor]:
     """Trace `function` on nodes shaped like `arguments`, compile, run once, return its outputs.
 

@@ -22,7 +22,9 @@ class KerasTensor:
     __array_priority__ = 1000
     __array_ufunc__ = None
 
-    def __init__(self, shape: Any, dtype: Any = "float32", name: str | None = None, history: Any = None):
+    def __init__(
+        self, shape: Any, dtype: Any = "float32", name: str | None = None, history: Any = None
+    ):
         self.shape: tuple[int | None, ...] = tuple(
             None if length is None else int(length) for length in shape
         )

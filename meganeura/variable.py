@@ -91,7 +91,9 @@ class Variable:
 
             node = ops.cast(ops.convert_to_node(value), self.dtype)
             if node.shape != self.shape:
-                node = self._refuse(node.shape) if node.shape else ops.broadcast_to(node, self.shape)
+                node = (
+                    self._refuse(node.shape) if node.shape else ops.broadcast_to(node, self.shape)
+                )
             now.assign(self, node)
             return node
         array = dtypes.as_array(value.numpy() if hasattr(value, "numpy") else value)

@@ -49,7 +49,12 @@ def read_idx(path: str | Path) -> np.ndarray:
 def find_idx(folder: str | Path, name: str) -> Path:
     """The file `name` in `folder`, compressed or not, with either spelling of the MNIST mirrors."""
     folder = Path(folder)
-    spellings = (name, name + ".gz", name.replace("-idx", ".idx"), name.replace("-idx", ".idx") + ".gz")
+    spellings = (
+        name,
+        name + ".gz",
+        name.replace("-idx", ".idx"),
+        name.replace("-idx", ".idx") + ".gz",
+    )
     for spelling in spellings:
         if (folder / spelling).is_file():
             return folder / spelling

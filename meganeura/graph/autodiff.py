@@ -62,9 +62,7 @@ def gradients(
         for x, gradient in zip(node.inputs, rule(node, total[id(node)]), strict=True):
             if gradient is not None and id(x) in on_path:
                 accumulate(x, gradient)
-    return [
-        total[id(x)] if id(x) in total else fill(0.0, x.shape, x.dtype) for x in wrt
-    ]
+    return [total[id(x)] if id(x) in total else fill(0.0, x.shape, x.dtype) for x in wrt]
 
 
 def _stop(node: Node, upstream: Node) -> list[None]:

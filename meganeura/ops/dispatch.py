@@ -168,6 +168,5 @@ def refuse_concretization(node: Node, what: str) -> Any:
     raise ConcretizationError(
         f"{what} of a tensor of shape {node.shape} was asked for while a graph is being recorded, "
         "where it has no value yet; use meganeura.ops (where, cond) in place of Python control flow, "
-        "or compile(run_eagerly=True)"
-        + (f" (in layer {node.scope!r})" if node.scope else "")
+        "or compile(run_eagerly=True)" + (f" (in layer {node.scope!r})" if node.scope else "")
     )

@@ -53,7 +53,9 @@ class NumpyExecutable:
             states[i][...] = array
         return outputs
 
-    def run_many(self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], count: int) -> None:
+    def run_many(
+        self, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray], count: int
+    ) -> None:
         for _ in range(count):
             self.run(inputs, states)
 
