@@ -38,8 +38,10 @@ class Variable:
         if callable(initializer):
             if shape is None:
                 raise ValueError(f"variable {name!r}: a callable initializer needs a shape")
+            # built-in initializers draw on the host; a tensor would go to the device and back
+            draw = getattr(initializer, "draw", initializer)
             with trace.outside():
-                value = initializer(shape, dtype=dtype or "float32")
+                value = draw(shape, dtype=dtype or "float32")
         else:
             value = initializer
         array = dtypes.as_array(value)
