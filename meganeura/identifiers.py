@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,23 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     if not near:
         return ""
     return f"; did you mean {' or '.join(repr(n) for n in near)}?"
+
+
+_counts: dict[str, int] = {}
+
+
+def snake_case(name: str) -> str:
+    """`MaxPooling2D` -> `max_pooling2d`, `LSTM` -> `lstm`, as Keras names layers in files."""
+    name = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def auto_name(class_name: str) -> str:
+    """A name that no other object of this process got: `adam`, `adam_1`, ..."""
+    name = snake_case(class_name)
+    count = _counts.get(name, 0)
+    _counts[name] = count + 1
+    return f"{name}_{count}" if count else name
 
 
 #: What users registered: name (or "package>name") -> class or function.
