@@ -1,0 +1,232 @@
+"""From an ONNX file to a Model: its graph is interpreted with `meganeura.ops`, and so traced into a plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import meganeura as mg
+from meganeura.onnx import attention, elementwise, neural, recurrent, reductions, tensors
+from meganeura.onnx.registry import HANDLERS, Call, OnnxError, Weight
+
+assert all((attention, elementwise, neural, recurrent, reductions, tensors))  # they fill HANDLERS
+
+OLDEST = 7
+
+_REFUSED = {
+    "If": "control flow that depends on the data is not offered; export the model without it",
+    "Loop": "control flow that depends on the data is not offered; export the model without it",
+    "Scan": "control flow that depends on the data is not offered; export the model without it",
+}
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+    except ImportError as error:
+        raise ImportError("reading ONNX files needs the package onnx: pip install onnx") from error
+    return onnx
+
+
+class OnnxModel(mg.Model):
+    """A model read from ONNX: call it, fit it, save it.
+
+    Floating-point initializers are its weights (the moving statistics of batch normalizations do
+    not train). Inputs and outputs are in the file's order; with several outputs a list is
+    returned. Build one with `meganeura.onnx.load`.
+    """
+
+    def __init__(self, proto: Any, **kwargs: Any):
+        super().__init__(name=_identifier(proto.graph.name), **kwargs)
+        onnx = _onnx()
+        self._opset = max(
+            (o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), default=0
+        )
+        if self._opset < OLDEST:
+            raise OnnxError(
+                f"the model uses operator set {self._opset}; {OLDEST} is the oldest read"
+            )
+        self._proto = proto
+        graph = proto.graph
+        stored = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+        self.input_names = [i.name for i in graph.input if i.name not in stored]
+        self.output_names = [o.name for o in graph.output]
+        self._nodes = list(graph.node)
+        self._check_kinds(self._nodes)
+        fixed = {
+            name
+            for node in self._nodes
+            if node.op_type == "BatchNormalization"
+            for name in node.input[3:5]
+        }
+        self._initial: dict[str, Any] = {"": None}
+        self.weights_by_name: dict[str, Any] = {}
+        for name, array in stored.items():
+            self._initial[name] = array
+            if (
+                array.dtype in (np.float32, np.float64, np.float16)
+                and array.ndim
+                and array.size > 1
+            ):
+                variable = self.add_weight(
+                    shape=array.shape,
+                    initializer="zeros",
+                    name=_identifier(name),
+                    trainable=name not in fixed,
+                )
+                variable.assign(array.astype(np.float32))
+                self._initial[name] = Weight(array, variable)
+                self.weights_by_name[name] = variable
+
+    @staticmethod
+    def _check_kinds(nodes: list[Any]) -> None:
+        unknown: dict[str, str] = {}
+        for node in nodes:
+            if node.domain not in ("", "ai.onnx"):
+                unknown[f"{node.domain}.{node.op_type}"] = node.name
+            elif node.op_type not in HANDLERS and node.op_type not in _STATIC_ONLY:
+                unknown[node.op_type] = node.name
+        for kind, name in unknown.items():
+            if kind in _REFUSED:
+                raise OnnxError(f"ONNX node {name!r} ({kind}) cannot be imported: {_REFUSED[kind]}")
+        if unknown:
+            raise OnnxError(f"these ONNX operators are not offered: {', '.join(sorted(unknown))}")
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        given = self._by_name(inputs)
+        values = dict(self._initial)
+        values.update(given)
+        for node in self._nodes:
+            results = self._evaluate(node, [values[name] for name in node.input], bool(training))
+            for name, value in zip(node.output, results, strict=False):
+                values[name] = value
+        outputs = [_tensor(values[name]) for name in self.output_names]
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def _by_name(self, inputs: Any) -> Mapping[str, Any]:
+        if isinstance(inputs, Mapping):
+            missing = set(self.input_names) - set(inputs)
+            if missing:
+                raise ValueError(
+                    f"model {self.name!r} needs the inputs {', '.join(sorted(missing))} too"
+                )
+            return inputs
+        listed = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+        if len(listed) != len(self.input_names):
+            raise ValueError(
+                f"model {self.name!r} takes {len(self.input_names)} inputs "
+                f"({', '.join(self.input_names)}), and {len(listed)} were given"
+            )
+        return dict(zip(self.input_names, listed, strict=True))
+
+    def _evaluate(self, node: Any, inputs: list[Any], training: bool) -> tuple[Any, ...]:
+        onnx = _onnx()
+        attributes = {a.name: _attribute(onnx, a) for a in node.attribute}
+        static = all(v is None or isinstance(v, np.ndarray) for v in inputs)
+        if static and node.op_type not in ("Shape", "Size"):
+            return _fold(onnx, node, inputs, self._opset)
+        if node.op_type not in HANDLERS:
+            raise OnnxError(
+                f"ONNX node {node.name!r} ({node.op_type}) cannot be imported: its result depends "
+                "on the data in a way that a graph of static shapes cannot hold"
+            )
+        call = Call(node.op_type, node.name or node.output[0], inputs, attributes, self._opset,
+                    len(node.output), training)  # fmt: skip
+        result = HANDLERS[node.op_type](call)
+        return result if isinstance(result, tuple) else (result,)
+
+
+def _identifier(name: str) -> str:
+    return "".join(c if c.isalnum() or c in "_.-" else "_" for c in name) or "onnx"
+
+
+def _tensor(value: Any) -> Any:
+    if isinstance(value, Weight):
+        value = value.variable
+    return mg.ops.convert_to_tensor(value) if isinstance(value, np.ndarray) else value
+
+
+def _attribute(onnx: Any, attribute: Any) -> Any:
+    value = onnx.helper.get_attribute_value(attribute)
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+#: Operators that are evaluated when all their inputs are known, and refused otherwise.
+_STATIC_ONLY = frozenset(
+    "Constant ConstantOfShape Range NonZero Unique BlackmanWindow HammingWindow HannWindow "
+    "MelWeightMatrix Det TopK ScatterND ScatterElements NonMaxSuppression".split()
+)
+
+
+def _fold(onnx: Any, node: Any, inputs: list[np.ndarray | None], opset: int) -> tuple[Any, ...]:
+    """Evaluate one node of known inputs with ONNX's own reference implementation."""
+    from onnx.reference import ReferenceEvaluator
+
+    names = [n for n, v in zip(node.input, inputs, strict=True) if v is not None]
+    helper = onnx.helper
+    graph = helper.make_graph(
+        [node],
+        "constant",
+        [helper.make_value_info(n, onnx.TypeProto()) for n in dict.fromkeys(names)],
+        [helper.make_value_info(n, onnx.TypeProto()) for n in node.output if n],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    feeds = {n: v for n, v in zip(node.input, inputs, strict=True) if v is not None}
+    found = iter(ReferenceEvaluator(model).run(None, feeds))
+    return tuple(np.asarray(next(found)) if n else None for n in node.output)
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            if attribute.HasField("g"):
+                yield from _tensors(attribute.g)
+
+
+def _check_external(proto: Any, folder: Path) -> None:
+    """External data may lie beside the model, in plain files of its folder, and nowhere else."""
+    for tensor in _tensors(proto.graph):
+        for entry in tensor.external_data:
+            if entry.key != "location":
+                continue
+            path = folder / entry.value
+            inside = path.resolve().is_relative_to(folder.resolve())
+            if Path(entry.value).is_absolute() or not inside or path.is_symlink():
+                raise OnnxError(
+                    f"tensor {tensor.name!r} keeps its data in {entry.value!r}, outside the model's "
+                    "folder, which is refused"
+                )
+            if not path.is_file() or path.stat().st_nlink > 1:
+                raise OnnxError(f"tensor {tensor.name!r} keeps its data in {entry.value!r}, which is "
+                                "no plain file of the model's folder")  # fmt: skip
+
+
+def load(path: str | os.PathLike[str]) -> OnnxModel:
+    """The model in an ONNX file, ready to be called, compiled, trained and saved.
+
+    Operator sets from 7 on. Raises OnnxError that names the node for what cannot be imported, and
+    for files that are damaged or reach outside their folder.
+    """
+    onnx = _onnx()
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist")
+    try:
+        proto = onnx.load_model(path, load_external_data=False)
+        if not proto.graph.node and not proto.graph.output:
+            raise ValueError("it holds no graph")
+    except OnnxError:
+        raise
+    except Exception as error:  # protobuf raises its own kinds for damaged bytes
+        raise OnnxError(f"{path} is not a sound ONNX model: {error}") from error
+    _check_external(proto, path.parent)
+    onnx.external_data_helper.load_external_data_for_model(proto, str(path.parent))
+    return OnnxModel(proto)
