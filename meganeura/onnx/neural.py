@@ -72,9 +72,10 @@ def _conv_transpose(call: Call) -> Any:
     if wanted is not None:
         crops = []
         for full, extra_n, n in zip(whole, extra, wanted[-spatial:], strict=True):
-            total = full + extra_n - n
-            small, large = total // 2, total - total // 2
-            crops.append((large, small) if mode == "SAME_LOWER" else (small, large))
+            total = full + extra_n - n  # negative: zeros are appended instead
+            half = max(total, 0) // 2
+            low = max(total, 0) - half if mode == "SAME_LOWER" else half
+            crops.append((low, total - low))
     else:
         crops = _padding(call, tuple(x.shape[2:]), window, strides, dilations)
     # Zeros between the inputs, then a convolution with the flipped kernel.
@@ -94,12 +95,9 @@ def _conv_transpose(call: Call) -> Any:
     grow = [max(extra_n - high, 0) for extra_n, (_, high) in zip(extra, crops, strict=True)]
     if any(grow):
         out = ops.pad(out, [(0, 0), (0, 0), *((0, n) for n in grow)])
-    if any(low < 0 for low, _ in crops):
-        out = ops.pad(out, [(0, 0), (0, 0), *((max(-low, 0), 0) for low, _ in crops)])
     index = [slice(None), slice(None)]
     for full, extra_n, (low, high) in zip(whole, extra, crops, strict=True):
-        start = max(low, 0)
-        index.append(slice(start, start + full + extra_n - low - high))
+        index.append(slice(low, full + extra_n - high))
     out = out[tuple(index)]
     if call.has(2):
         out = out + ops.reshape(call.tensor(2), (1, -1, *([1] * spatial)))
@@ -313,13 +311,13 @@ def _rotary(call: Call) -> Any:
 @handles("QuantizeLinear")
 def _quantize(call: Call) -> Any:
     x, scale = call.tensor(0), call.tensor(1)
-    zero = call.tensor(2, 0)
-    kind = dtype_of(zero) if call.has(2) else "uint8"
+    kind = dtype_of(call.tensor(2)) if call.has(2) else "uint8"
+    zero = floating(call.tensor(2)) if call.has(2) else 0.0
     if kind not in ("uint8", "int8"):
         call.refuse(f"quantization to {kind}")
     axis = normal_axis(call.get("axis", 1), rank(x))
     low, high = (0, 255) if kind == "uint8" else (-128, 127)
-    scale, zero = (_along(call, v, axis, x) for v in (scale, floating(zero)))
+    scale, zero = (_along(call, v, axis, x) for v in (scale, zero))
     return ops.cast(ops.clip(ops.round(x / scale) + zero, low, high), kind)
 
 
@@ -336,8 +334,10 @@ def _dequantize(call: Call) -> Any:
 
 def _along(call: Call, v: Any, axis: int, x: Any) -> Any:
     """A scale or zero point, given once, per axis, or per block of the axis."""
-    if not hasattr(v, "shape") or len(v.shape) == 0 or tuple(v.shape) == (1,):
-        return ops.reshape(v, ()) if hasattr(v, "shape") else v
+    if isinstance(v, (int, float)):
+        return v
+    if len(v.shape) == 0 or tuple(v.shape) == (1,):
+        return ops.reshape(v, ())
     if len(v.shape) == 1:
         shape = [1] * rank(x)
         shape[axis] = v.shape[0]

@@ -214,7 +214,8 @@ def _space_to_depth(call: Call) -> Any:
     x, size = call.tensor(0), call.get("blocksize")
     n, c, h, w = x.shape
     x = ops.reshape(x, (n, c, h // size, size, w // size, size))
-    x = ops.transpose(x, (0, 3, 5, 1, 2, 4))
+    first = call.get("mode", "DCR") == "DCR"
+    x = ops.transpose(x, (0, 3, 5, 1, 2, 4) if first else (0, 1, 3, 5, 2, 4))
     return ops.reshape(x, (n, c * size**2, h // size, w // size))
 
 
