@@ -1,0 +1,553 @@
+"""Pointwise primitives: out[i] = f(a[i], b[i], ...), with NumPy's broadcasting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meganeura.graph.autodiff import zero_gradient
+from meganeura.graph.node import Node, Shape
+from meganeura.ops.nodes import add, cast, constant, div, mul, neg, sub, unbroadcast, where
+from meganeura.ops.registry import GradientRule, Op, Sample, make, register
+
+Rule = Callable[[Node, Node], Node]
+
+
+# --- shape and dtype rules ---------------------------------------------------------------------
+
+
+def broadcast_shapes(*nodes: Node, what: str) -> Shape:
+    try:
+        return np.broadcast_shapes(*(n.shape for n in nodes))
+    except ValueError:
+        shapes = " and ".join(str(n.shape) for n in nodes)
+        raise ValueError(f"{what}: shapes {shapes} cannot be broadcast together") from None
+
+
+def _infer(name: str, result: str | None = None, kinds: Sequence[str] = ()) -> Callable[..., Any]:
+    """Inputs of one dtype (one of `kinds` where given), broadcast; `result` is the dtype out."""
+
+    def infer(*nodes: Node, **_: Any) -> tuple[Shape, str]:
+        first = nodes[0].dtype
+        for node in nodes:
+            if node.dtype != first or (kinds and node.dtype not in kinds):
+                wanted = f"one dtype of {', '.join(kinds)}" if kinds else "inputs of one dtype"
+                found = ", ".join(n.dtype for n in nodes)
+                raise ValueError(f"{name} needs {wanted}, and got {found}")
+        return broadcast_shapes(*nodes, what=name), result or first
+
+    return infer
+
+
+_FLOAT = ("float32",)
+_NUMBER = ("float32", "int32", "uint32", "uint8")
+_INTEGER = ("int32", "uint32", "uint8")
+
+
+# --- samples for the registry-driven test ------------------------------------------------------
+
+_SPECIAL = np.array([0.0, -0.0, 1, -1, 10, -10, 1000, -1000, np.inf, -np.inf, np.nan], "float32")
+
+
+def _unary_samples(low: float, high: float, smooth: bool = True, special: bool = True) -> Any:
+    def samples(random: np.random.Generator) -> list[Sample]:
+        def draw(*shape: int) -> np.ndarray:
+            return random.uniform(low, high, shape).astype("float32")
+
+        found = [
+            Sample((draw(*shape),), {}, gradient=smooth) for shape in ((3, 5), (), (0, 4), (1,), (7, 1, 33))
+        ]
+        if special:
+            found.append(Sample((_SPECIAL,), {}, gradient=False))
+        return found
+
+    return samples
+
+
+def _binary_samples(
+    low: float, high: float, smooth: bool = True, dtypes: Sequence[str] = ("float32",)
+) -> Any:
+    def samples(random: np.random.Generator) -> list[Sample]:
+        found = []
+        for dtype in dtypes:
+            for a, b in (((3, 5), (3, 5)), ((2, 3, 4), (3, 1)), ((), (5,)), ((0, 3), (3,)), ((1,), (1,))):
+                pair = tuple(random.uniform(low, high, s) for s in (a, b))
+                if dtype == "bool":
+                    pair = tuple(p > (low + high) / 2 for p in pair)
+                elif dtype != "float32":
+                    pair = tuple(np.round(np.abs(p) if dtype[0] == "u" else p) for p in pair)
+                arrays = tuple(p.astype(dtype) for p in pair)
+                found.append(Sample(arrays, {}, gradient=smooth and dtype == "float32"))
+        return found
+
+    return samples
+
+
+# --- numerics of the references ----------------------------------------------------------------
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    """The error function to double precision: Kummer's series, and a continued fraction above 2.5."""
+    x = np.asarray(x)
+    v = x.astype(np.float64)
+    a = np.minimum(np.abs(np.nan_to_num(v, nan=0.0)), 6.0)
+    small = np.minimum(a, 2.5)
+    term = small.copy()
+    series = small.copy()
+    for n in range(1, 60):
+        term = term * (2 * small * small / (2 * n + 1))
+        series += term
+    series *= 2 / math.sqrt(math.pi) * np.exp(-small * small)
+    large = np.maximum(a, 2.5)
+    fraction = large.copy()
+    for n in range(40, 0, -1):
+        fraction = large + (n / 2) / fraction
+    tail = 1 - np.exp(-large * large) / (math.sqrt(math.pi) * fraction)
+    out = np.copysign(np.where(a <= 2.5, series, tail), v)
+    return np.where(np.isnan(v), np.nan, out).astype(x.dtype)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    z = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + z), z / (1 + z)).astype(x.dtype)
+
+
+def softplus(x: np.ndarray) -> np.ndarray:
+    return (np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))).astype(x.dtype)
+
+
+def gelu(x: np.ndarray, approximate: bool) -> np.ndarray:
+    if approximate:
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+        return (0.5 * x * (1 + np.tanh(inner))).astype(x.dtype)
+    return (0.5 * x * (1 + erf(x / math.sqrt(2)))).astype(x.dtype)
+
+
+def power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind in "iu":  # NumPy refuses negative whole exponents: 1 / a**|b| truncated
+        with np.errstate(all="ignore"):
+            whole = np.power(a, np.maximum(b, 0) if b.dtype.kind == "i" else b)
+        return np.where(b < 0, np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b % 2), 0)), whole)
+    return np.power(a, b)
+
+
+def _whole_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind == "f":
+        return np.floor(a / b)
+    return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
+
+
+def _modulo(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind == "f":
+        return a - np.floor(a / b) * b
+    return np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b)))
+
+
+# --- unary -------------------------------------------------------------------------------------
+
+
+def _chain(derivative: Callable[[Node, Node], Node]) -> GradientRule:
+    """The gradient of one input: upstream * derivative(node, input)."""
+    return lambda node, g: [mul(g, derivative(node, node.inputs[0]))]
+
+
+def _call(op: str) -> Callable[[Node], Node]:
+    return lambda x: make(op, x)
+
+
+def _sigmoid_node(x: Node) -> Node:
+    return make("sigmoid", x)
+
+
+def _gelu_derivative(node: Node, x: Node) -> Node:
+    if node.attributes["approximate"]:
+        c = math.sqrt(2 / math.pi)
+        x2 = mul(x, x)
+        t = make("tanh", mul(mul(x, c), add(mul(x2, 0.044715), 1.0)))
+        inner = mul(add(mul(x2, 3 * 0.044715), 1.0), c)
+        return add(mul(add(t, 1.0), 0.5), mul(mul(mul(x, 0.5), sub(1.0, mul(t, t))), inner))
+    cdf = mul(add(make("erf", mul(x, math.sqrt(0.5))), 1.0), 0.5)
+    density = mul(make("exp", mul(mul(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
+    return add(cdf, mul(x, density))
+
+
+def _silu_derivative(node: Node, x: Node) -> Node:
+    s = _sigmoid_node(x)
+    return mul(s, add(mul(x, sub(1.0, s)), 1.0))
+
+
+def _step(node: Node, x: Node) -> Node:
+    return cast(make("less", constant(0.0), x), "float32")
+
+
+#: name: (NumPy, WGSL, derivative or None for zero, samples' range, smooth there)
+_FLOAT_UNARY: dict[str, tuple[Any, str, Any, tuple[float, float], bool]] = {
+    "sqrt": (np.sqrt, "sqrt({0})", lambda n, x: div(0.5, n), (0.1, 9), True),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), "inverseSqrt({0})", lambda n, x: mul(mul(n, mul(n, n)), -0.5), (0.1, 9), True),
+    "exp": (np.exp, "exp({0})", lambda n, x: n, (-3, 3), True),
+    "expm1": (np.expm1, "mg_expm1({0})", lambda n, x: add(n, 1.0), (-3, 3), True),
+    "log": (np.log, "log({0})", lambda n, x: div(1.0, x), (0.1, 9), True),
+    "log1p": (np.log1p, "mg_log1p({0})", lambda n, x: div(1.0, add(x, 1.0)), (-0.8, 9), True),
+    "sin": (np.sin, "sin({0})", lambda n, x: make("cos", x), (-3, 3), True),
+    "cos": (np.cos, "cos({0})", lambda n, x: neg(make("sin", x)), (-3, 3), True),
+    "tan": (np.tan, "tan({0})", lambda n, x: add(mul(n, n), 1.0), (-1.2, 1.2), True),
+    "sinh": (np.sinh, "mg_sinh({0})", lambda n, x: make("cosh", x), (-3, 3), True),
+    "cosh": (np.cosh, "mg_cosh({0})", lambda n, x: make("sinh", x), (-3, 3), True),
+    "tanh": (np.tanh, "mg_tanh({0})", lambda n, x: sub(1.0, mul(n, n)), (-3, 3), True),
+    "arcsin": (np.arcsin, "asin({0})", lambda n, x: make("rsqrt", sub(1.0, mul(x, x))), (-0.9, 0.9), True),
+    "arccos": (np.arccos, "acos({0})", lambda n, x: neg(make("rsqrt", sub(1.0, mul(x, x)))), (-0.9, 0.9), True),
+    "arctan": (np.arctan, "atan({0})", lambda n, x: div(1.0, add(mul(x, x), 1.0)), (-3, 3), True),
+    "sigmoid": (sigmoid, "mg_sigmoid({0})", lambda n, x: mul(n, sub(1.0, n)), (-4, 4), True),
+    "erf": (erf, "mg_erf({0})", lambda n, x: mul(make("exp", neg(mul(x, x))), 2 / math.sqrt(math.pi)), (-3, 3), True),
+    "silu": (lambda x: x * sigmoid(x), "mg_silu({0})", _silu_derivative, (-4, 4), True),
+    "softplus": (softplus, "mg_softplus({0})", lambda n, x: _sigmoid_node(x), (-4, 4), True),
+    "floor": (np.floor, "floor({0})", None, (-5, 5), False),
+    "ceil": (np.ceil, "ceil({0})", None, (-5, 5), False),
+    "round": (np.round, "round({0})", None, (-5, 5), False),
+}  # fmt: skip
+
+#: Trigonometry of large arguments and arcs at the ends of their range depend on the driver.
+_NO_SPECIAL = ("sin", "cos", "tan", "arcsin", "arccos", "sinh", "cosh", "expm1", "silu")
+
+for _name, (_numpy, _wgsl, _derivative, _range, _smooth) in _FLOAT_UNARY.items():
+    register(
+        Op(
+            _name,
+            "pointwise",
+            _infer(_name, kinds=_FLOAT),
+            _numpy,
+            _chain(_derivative) if _derivative else zero_gradient,
+            _wgsl,
+            _unary_samples(*_range, smooth=_smooth, special=_name not in _NO_SPECIAL),
+        )
+    )
+
+register(
+    Op(
+        "gelu",
+        "pointwise",
+        _infer("gelu", kinds=_FLOAT),
+        gelu,
+        _chain(_gelu_derivative),
+        lambda operands, dtypes, node: (
+            f"mg_gelu_tanh({operands[0]})" if node.attributes["approximate"] else f"mg_gelu({operands[0]})"
+        ),
+        lambda random: [
+            Sample((random.uniform(-4, 4, (3, 5)).astype("float32"),), {"approximate": a}) for a in (True, False)
+        ],
+    )
+)
+
+
+def _relu_gradient(node: Node, g: Node) -> list[Node | None]:
+    return [where(make("less", constant(0.0), node.inputs[0]), g, 0.0)]
+
+
+register(
+    Op(
+        "relu",
+        "pointwise",
+        _infer("relu", kinds=_NUMBER),
+        lambda x: np.maximum(x, np.zeros((), x.dtype)),
+        _relu_gradient,
+        lambda operands, dtypes, node: {
+            "float32": "select({0}, 0.0, {0} < 0.0)", "int32": "max({0}, 0i)",
+        }.get(dtypes[0], "{0}").format(*operands),
+        _unary_samples(0.1, 3),
+    )
+)  # fmt: skip
+
+
+def _signed(name: str, numpy: Any, floats: str, ints: str, rule: Any, smooth: bool = True) -> None:
+    """A primitive on floats and signed integers; unsigned ones go through the integer text."""
+
+    def wgsl(operands: list[str], dtypes: list[str], node: Node) -> str:
+        text = floats if dtypes[0] == "float32" else ints
+        if dtypes[0] in ("uint32", "uint8"):
+            table = {"abs": "{0}", "sign": "select(1u, 0u, {0} == 0u)", "negative": "(~{0} + 1u)"}
+            text = table[name] + (" & 255u" if dtypes[0] == "uint8" and name == "negative" else "")
+        return f"({text})".format(*operands)
+
+    register(
+        Op(
+            name,
+            "pointwise",
+            _infer(name, kinds=_NUMBER),
+            numpy,
+            rule,
+            wgsl,
+            _unary_samples(0.1, 3, smooth=smooth),
+        )
+    )
+
+
+_signed("negative", np.negative, "-{0}", "-{0}", lambda node, g: [neg(g)])
+_signed("abs", np.abs, "abs({0})", "abs({0})", _chain(lambda n, x: make("sign", x)))
+_signed("sign", np.sign, "mg_sign({0})", "sign({0})", zero_gradient, smooth=False)
+
+
+def _test(name: str, numpy: Any, wgsl: str) -> None:
+    register(
+        Op(
+            name,
+            "pointwise",
+            _infer(name, "bool", _FLOAT),
+            numpy,
+            zero_gradient,
+            wgsl,
+            _unary_samples(-2, 2, smooth=False),
+        )
+    )
+
+
+_test("isnan", np.isnan, "mg_isnan({0})")
+_test("isfinite", np.isfinite, "mg_isfinite({0})")
+
+register(
+    Op(
+        "logical_not",
+        "pointwise",
+        _infer("logical_not", "bool", ("bool",)),
+        np.logical_not,
+        zero_gradient,
+        "!({0})",
+        lambda random: [Sample((random.uniform(0, 1, (3, 5)) > 0.5,), {}, gradient=False)],
+    )
+)
+register(
+    Op(
+        "bitwise_not",
+        "pointwise",
+        _infer("bitwise_not", kinds=_INTEGER),
+        np.invert,
+        zero_gradient,
+        lambda operands, dtypes, node: f"(~{operands[0]}{' & 255u' if dtypes[0] == 'uint8' else ''})",
+        lambda random: [Sample((np.arange(-4, 5, dtype="int32"),), {}, gradient=False)],
+    )
+)
+
+WGSL_TYPES = {"float32": "f32", "int32": "i32", "uint32": "u32", "uint8": "u32", "bool": "bool"}
+
+
+def _cast_wgsl(operands: list[str], dtypes: list[str], node: Node) -> str:
+    target = node.attributes["dtype"]
+    if target == "uint8":
+        inner = operands[0] if dtypes[0] != "float32" else f"i32({operands[0]})"
+        return f"(u32({inner}) & 255u)"
+    return f"{WGSL_TYPES[target]}({operands[0]})"
+
+
+def _cast_reference(x: np.ndarray, dtype: str) -> np.ndarray:
+    if dtype == "float32" and x.dtype == np.float64:
+        return x  # double precision evaluation stays so
+    if x.dtype.kind == "f" and dtype in ("uint8", "uint32"):
+        return np.trunc(np.nan_to_num(x)).astype(np.int64).astype(dtype)
+    return x.astype(dtype)
+
+
+register(
+    Op(
+        "cast",
+        "pointwise",
+        lambda x, dtype: (x.shape, dtype),
+        _cast_reference,
+        lambda node, g: [g if node.inputs[0].dtype == "float32" and node.dtype == "float32" else None],
+        _cast_wgsl,
+        lambda random: [
+            Sample((random.uniform(0, 9, (4, 3)).astype(a),), {"dtype": b}, gradient=False)
+            for a in ("float32", "int32", "uint8", "bool", "uint32")
+            for b in ("float32", "int32", "uint8", "bool", "uint32")
+        ],
+    )
+)
+register(
+    Op(
+        "stop_gradient",
+        "pointwise",
+        lambda x: (x.shape, x.dtype),
+        lambda x: x,
+        zero_gradient,
+        "{0}",
+        lambda random: [Sample((random.uniform(0, 9, (4, 3)).astype("float32"),), {}, gradient=False)],
+    )
+)
+
+
+# --- binary ------------------------------------------------------------------------------------
+
+
+def _both(left: Rule | None, right: Rule | None) -> GradientRule:
+    """Gradients of two broadcast inputs: each rule gives upstream * partial derivative."""
+
+    def rule(node: Node, g: Node) -> list[Node | None]:
+        found: list[Node | None] = []
+        for x, part in zip(node.inputs, (left, right), strict=True):
+            found.append(unbroadcast(part(node, g), x.shape) if part else None)
+        return found
+
+    return rule
+
+
+def _arithmetic(texts: dict[str, str]) -> Callable[..., str]:
+    """WGSL by dtype; bytes wrap at 256."""
+
+    def wgsl(operands: list[str], dtypes: list[str], node: Node) -> str:
+        text = texts.get(dtypes[0]) or texts["uint32" if dtypes[0] == "uint8" else "any"]
+        text = f"({text})".format(*operands)
+        return f"({text} & 255u)" if dtypes[0] == "uint8" else text
+
+    return wgsl
+
+
+def _prefer(node: Node, g: Node, own: int) -> Node:
+    """Maximum's gradient: to the input that was chosen, half to each at a tie."""
+    a, b = node.inputs
+    mine, other = (a, b) if own == 0 else (b, a)
+    win = make("equal", mine, node)
+    tie = make("logical_and", win, make("equal", other, node))
+    return where(win, where(tie, mul(g, 0.5), g), 0.0)
+
+
+def _power_base(node: Node, g: Node) -> Node:
+    a, b = node.inputs
+    slope = mul(b, make("power", a, sub(b, 1.0)))
+    return mul(g, where(make("equal", b, constant(0.0)), 0.0, slope))
+
+
+def _power_exponent(node: Node, g: Node) -> Node:
+    a, _ = node.inputs
+    positive = make("less", constant(0.0), a)
+    return mul(g, where(positive, mul(node, make("log", where(positive, a, 1.0))), 0.0))
+
+
+def _hypotenuse(node: Node) -> Node:
+    a, b = node.inputs
+    return add(mul(a, a), mul(b, b))
+
+
+_N = _NUMBER
+#: name: (NumPy, WGSL by dtype, gradient rule, kinds, samples)
+_BINARY: dict[str, tuple[Any, dict[str, str], GradientRule, Sequence[str], Any]] = {
+    "add": (np.add, {"any": "{0} + {1}", "uint32": "{0} + {1}"},
+            _both(lambda n, g: g, lambda n, g: g), _N, _binary_samples(-3, 3, dtypes=_N)),
+    "subtract": (np.subtract, {"any": "{0} - {1}", "uint32": "{0} - {1}"},
+                 _both(lambda n, g: g, lambda n, g: neg(g)), _N, _binary_samples(-3, 3, dtypes=("float32", "int32"))),
+    "multiply": (np.multiply, {"any": "{0} * {1}", "uint32": "{0} * {1}"},
+                 _both(lambda n, g: mul(g, n.inputs[1]), lambda n, g: mul(g, n.inputs[0])),
+                 _N, _binary_samples(-3, 3, dtypes=_N)),
+    "divide": (np.divide, {"any": "{0} / {1}"},
+               _both(lambda n, g: div(g, n.inputs[1]), lambda n, g: neg(div(mul(g, n), n.inputs[1]))),
+               _FLOAT, _binary_samples(0.5, 3)),
+    "floor_divide": (_whole_divide, {"float32": "floor({0} / {1})", "any": "mg_int_div({0}, {1})",
+                                     "uint32": "mg_uint_div({0}, {1})"},
+                     zero_gradient, _N, _binary_samples(0.5, 9, smooth=False, dtypes=("float32", "int32", "uint32"))),
+    "mod": (_modulo, {"float32": "mg_float_mod({0}, {1})", "any": "mg_int_mod({0}, {1})",
+                      "uint32": "mg_uint_mod({0}, {1})"},
+            _both(lambda n, g: g, lambda n, g: neg(mul(g, make("floor_divide", *n.inputs)))),
+            _N, _binary_samples(-9, 9, smooth=False, dtypes=("float32", "int32", "uint32"))),
+    "power": (power, {"float32": "mg_pow({0}, {1})", "any": "i32(round(mg_pow(f32({0}), f32({1}))))",
+                      "uint32": "u32(round(mg_pow(f32({0}), f32({1}))))"},
+              _both(_power_base, _power_exponent), _N, _binary_samples(0.5, 3, dtypes=("float32", "int32"))),
+    "maximum": (np.maximum, {"float32": "mg_max({0}, {1})", "any": "max({0}, {1})", "uint32": "max({0}, {1})"},
+                _both(lambda n, g: _prefer(n, g, 0), lambda n, g: _prefer(n, g, 1)), _N,
+                _binary_samples(-3, 3, dtypes=_N)),
+    "minimum": (np.minimum, {"float32": "mg_min({0}, {1})", "any": "min({0}, {1})", "uint32": "min({0}, {1})"},
+                _both(lambda n, g: _prefer(n, g, 0), lambda n, g: _prefer(n, g, 1)), _N,
+                _binary_samples(-3, 3, dtypes=_N)),
+    "arctan2": (np.arctan2, {"any": "atan2({0}, {1})"},
+                _both(lambda n, g: div(mul(g, n.inputs[1]), _hypotenuse(n)),
+                      lambda n, g: neg(div(mul(g, n.inputs[0]), _hypotenuse(n)))),
+                _FLOAT, _binary_samples(0.5, 3)),
+    "bitwise_and": (np.bitwise_and, {"any": "{0} & {1}", "uint32": "{0} & {1}"}, zero_gradient, _INTEGER,
+                    _binary_samples(0, 99, dtypes=_INTEGER)),
+    "bitwise_or": (np.bitwise_or, {"any": "{0} | {1}", "uint32": "{0} | {1}"}, zero_gradient, _INTEGER,
+                   _binary_samples(0, 99, dtypes=_INTEGER)),
+    "bitwise_xor": (np.bitwise_xor, {"any": "{0} ^ {1}", "uint32": "{0} ^ {1}"}, zero_gradient, _INTEGER,
+                    _binary_samples(0, 99, dtypes=_INTEGER)),
+    "left_shift": (np.left_shift, {"any": "{0} << u32({1})", "uint32": "{0} << {1}"}, zero_gradient, _INTEGER,
+                   _binary_samples(0, 7, dtypes=_INTEGER)),
+    "right_shift": (np.right_shift, {"any": "{0} >> u32({1})", "uint32": "{0} >> {1}"}, zero_gradient, _INTEGER,
+                    _binary_samples(0, 7, dtypes=_INTEGER)),
+}  # fmt: skip
+
+for _name, (_numpy, _texts, _rule, _kinds, _samples) in _BINARY.items():
+    register(
+        Op(
+            _name,
+            "pointwise",
+            _infer(_name, kinds=_kinds),
+            _numpy,
+            _rule,
+            _arithmetic(_texts),
+            _samples,
+        )
+    )
+
+_COMPARISONS = {"equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<="}
+for _name, _sign in _COMPARISONS.items():
+    _kinds = (*_NUMBER, "bool") if "equal" in _name and "less" not in _name else _NUMBER
+    register(
+        Op(
+            _name,
+            "pointwise",
+            _infer(_name, "bool", _kinds),
+            getattr(np, _name),
+            zero_gradient,
+            f"({{0}} {_sign} {{1}})",
+            _binary_samples(-2, 2, smooth=False, dtypes=_NUMBER),
+        )
+    )
+for _name, _sign in {"logical_and": "&&", "logical_or": "||"}.items():
+    register(
+        Op(
+            _name,
+            "pointwise",
+            _infer(_name, "bool", ("bool",)),
+            getattr(np, _name),
+            zero_gradient,
+            f"({{0}} {_sign} {{1}})",
+            _binary_samples(-2, 2, smooth=False, dtypes=("bool",)),
+        )
+    )
+
+
+def _where_infer(condition: Node, x1: Node, x2: Node) -> tuple[Shape, str]:
+    if condition.dtype != "bool":
+        raise ValueError(f"where needs a bool condition, and got {condition.dtype}")
+    if x1.dtype != x2.dtype:
+        raise ValueError(f"where needs values of one dtype, and got {x1.dtype}, {x2.dtype}")
+    return broadcast_shapes(condition, x1, x2, what="where"), x1.dtype
+
+
+def _where_gradient(node: Node, g: Node) -> list[Node | None]:
+    condition, x1, x2 = node.inputs
+    return [
+        None,
+        unbroadcast(where(condition, g, 0.0), x1.shape),
+        unbroadcast(where(condition, 0.0, g), x2.shape),
+    ]
+
+
+def _where_samples(random: np.random.Generator) -> list[Sample]:
+    found = []
+    for shapes in (((3, 5), (3, 5), (3, 5)), ((3, 1), (5,), ()), ((0,), (1,), ())):
+        condition = random.uniform(0, 1, shapes[0]) > 0.5
+        values = [random.uniform(-3, 3, s).astype("float32") for s in shapes[1:]]
+        found.append(Sample((condition, *values), {}))
+    return found
+
+
+register(
+    Op(
+        "where",
+        "pointwise",
+        _where_infer,
+        np.where,
+        _where_gradient,
+        "select({2}, {1}, {0})",
+        _where_samples,
+    )
+)
