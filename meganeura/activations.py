@@ -129,14 +129,9 @@ def sparse_plus(x: Any) -> Any:
     return ops.sparse_plus(x)
 
 
-@operation
 def sparse_sigmoid(x: Any) -> Any:
     """0 up to -1, (x + 1) / 2 between, 1 from 1 on."""
-    x = convert_to_node(x)
-    inside = ops.multiply(ops.add(x, 1.0), 0.5)
-    return ops.where(
-        ops.less_equal(x, -1.0), 0.0, ops.where(ops.greater_equal(x, 1.0), 1.0, inside)
-    )
+    return ops.sparse_sigmoid(x)
 
 
 @operation

@@ -10,13 +10,14 @@ from typing import Any
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The end of an error message: near names if there are any, else nothing."""
+    """The end of an error message: near names, or all names if they are few, else nothing."""
     near = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.6)
     if not near:
         lowered = {k.lower(): k for k in known}
         near = [lowered[k] for k in difflib.get_close_matches(name.lower(), sorted(lowered), n=3)]
     if not near:
-        return ""
+        names = sorted(set(known))
+        return f"; use one of {', '.join(map(repr, names))}" if len(names) <= 16 else ""
     return f"; did you mean {' or '.join(repr(n) for n in near)}?"
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-_masks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+# By identity, since == on tensors compares their values.
+_masks: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
 
 def get_mask(tensor: Any) -> Any:
     """The mask of a tensor, or None."""
-    try:
-        return _masks.get(tensor)
-    except TypeError:  # NumPy arrays and numbers carry none
-        return None
+    entry = _masks.get(id(tensor))
+    return entry[1] if entry is not None and entry[0]() is tensor else None
 
 
 def set_mask(tensor: Any, mask: Any) -> None:
-    """Give `tensor` a mask: True where its values count."""
-    if mask is not None:
-        _masks[tensor] = mask
+    """Give `tensor` a mask, True where its values count; None takes it away."""
+    key = id(tensor)
+    if mask is None:
+        _masks.pop(key, None)
+    else:
+        _masks[key] = (weakref.ref(tensor, lambda _: _masks.pop(key, None)), mask)

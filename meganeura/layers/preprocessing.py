@@ -279,7 +279,8 @@ class Discretization(Settings, Layer):
         return encode_categories(self, number, self.output_mode, len(bounds) + 1)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
-        return encoded_shape(input_shape, self.output_mode, len(self._boundaries()) + 1)
+        size = 0 if self.output_mode == "int" else len(self._boundaries()) + 1
+        return encoded_shape(input_shape, self.output_mode, size)
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
