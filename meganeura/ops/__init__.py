@@ -4,12 +4,25 @@ Each works on arrays (computed at once), on nodes of a graph that is being recor
 KerasTensors of a functional model.
 """
 
+from meganeura.ops import fused as fused
 from meganeura.ops import index as index
 from meganeura.ops import leaf as leaf
 from meganeura.ops import movement as movement
 from meganeura.ops import pointwise as pointwise
 from meganeura.ops import random_bits as random_bits
 from meganeura.ops import reduction as reduction
+from meganeura.ops.convolution import (
+    conv as conv,
+)
+from meganeura.ops.convolution import (
+    conv_transpose as conv_transpose,
+)
+from meganeura.ops.convolution import (
+    depthwise_conv as depthwise_conv,
+)
+from meganeura.ops.convolution import (
+    separable_conv as separable_conv,
+)
 from meganeura.ops.creation import (
     arange as arange,
 )
@@ -93,6 +106,9 @@ from meganeura.ops.creation import (
 )
 from meganeura.ops.creation import (
     zeros_like as zeros_like,
+)
+from meganeura.ops.cumsum import (
+    cumsum as cumsum,
 )
 from meganeura.ops.dispatch import convert_to_node as convert_to_node
 from meganeura.ops.dispatch import is_tensor as is_tensor
@@ -391,6 +407,30 @@ from meganeura.ops.losses import (
 from meganeura.ops.losses import (
     sparse_categorical_crossentropy as sparse_categorical_crossentropy,
 )
+from meganeura.ops.matmul import (
+    cross as cross,
+)
+from meganeura.ops.matmul import (
+    dot as dot,
+)
+from meganeura.ops.matmul import (
+    einsum as einsum,
+)
+from meganeura.ops.matmul import (
+    inner as inner,
+)
+from meganeura.ops.matmul import (
+    matmul as matmul,
+)
+from meganeura.ops.matmul import (
+    outer as outer,
+)
+from meganeura.ops.matmul import (
+    tensordot as tensordot,
+)
+from meganeura.ops.matmul import (
+    vdot as vdot,
+)
 from meganeura.ops.movement_functions import (
     array_split as array_split,
 )
@@ -458,6 +498,12 @@ from meganeura.ops.movement_functions import (
     unstack as unstack,
 )
 from meganeura.ops.operators import get_item as get_item
+from meganeura.ops.pooling import (
+    average_pool as average_pool,
+)
+from meganeura.ops.pooling import (
+    max_pool as max_pool,
+)
 from meganeura.ops.reduction_functions import (
     all as all,
 )
@@ -523,4 +569,13 @@ from meganeura.ops.reduction_functions import (
 )
 from meganeura.ops.reduction_functions import (
     var as var,
+)
+from meganeura.ops.scatter import (
+    scatter as scatter,
+)
+from meganeura.ops.scatter import (
+    scatter_update as scatter_update,
+)
+from meganeura.ops.scatter import (
+    segment_sum as segment_sum,
 )

@@ -83,7 +83,13 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> An
 
 @operation
 def linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
 ) -> Any:
     """`num` evenly spaced numbers from start to stop."""
     if axis != 0:
@@ -194,7 +200,9 @@ def meshgrid(*x: Any, indexing: str = "xy") -> list[Any]:
 
 
 @operation
-def one_hot(x: Any, num_classes: int, axis: int = -1, dtype: Any = None, sparse: bool = False) -> Any:
+def one_hot(
+    x: Any, num_classes: int, axis: int = -1, dtype: Any = None, sparse: bool = False
+) -> Any:
     """1 at the index, 0 elsewhere, along a new dimension of num_classes; all 0 for others."""
     if sparse:
         raise ValueError("one_hot: sparse tensors are not offered")
@@ -207,7 +215,9 @@ def one_hot(x: Any, num_classes: int, axis: int = -1, dtype: Any = None, sparse:
 
 
 @operation
-def multi_hot(inputs: Any, num_classes: int, axis: int = -1, dtype: Any = None, sparse: bool = False) -> Any:
+def multi_hot(
+    inputs: Any, num_classes: int, axis: int = -1, dtype: Any = None, sparse: bool = False
+) -> Any:
     """1 at every index that occurs along the last dimension."""
     from meganeura.ops.reduction_functions import max
 
@@ -238,7 +248,11 @@ def size(x: Any) -> int:
 
 def dtype(x: Any) -> str:
     """The name of the dtype."""
-    return x.dtype if isinstance(getattr(x, "dtype", None), str) else dtypes.standardize(np.asarray(x).dtype)
+    return (
+        x.dtype
+        if isinstance(getattr(x, "dtype", None), str)
+        else dtypes.standardize(np.asarray(x).dtype)
+    )
 
 
 def convert_to_tensor(x: Any, dtype: Any = None, sparse: Any = None, ragged: Any = None) -> Any:
@@ -260,7 +274,11 @@ def convert_to_numpy(x: Any) -> np.ndarray:
 
 def copy(x: Any) -> Any:
     """The same values as another tensor."""
-    return convert_to_tensor(x) if not isinstance(x, (Tensor, Variable)) else to_tensor(convert_to_numpy(x))
+    return (
+        convert_to_tensor(x)
+        if not isinstance(x, (Tensor, Variable))
+        else to_tensor(convert_to_numpy(x))
+    )
 
 
 array = convert_to_tensor

@@ -89,8 +89,12 @@ multiply = _binary("multiply", "out = x1 * x2, broadcasting.")
 divide = _binary("divide", "out = x1 / x2 in float32, broadcasting.", floating=True)
 floor_divide = _binary("floor_divide", "out = floor(x1 / x2); 0 for a whole number over 0.")
 mod = _binary("mod", "out = x1 - floor(x1 / x2) x2: the sign is the divisor's.")
-maximum = _binary("maximum", "The larger of x1 and x2, NaN if either is; a tie halves the gradient.")
-minimum = _binary("minimum", "The smaller of x1 and x2, NaN if either is; a tie halves the gradient.")
+maximum = _binary(
+    "maximum", "The larger of x1 and x2, NaN if either is; a tie halves the gradient."
+)
+minimum = _binary(
+    "minimum", "The smaller of x1 and x2, NaN if either is; a tie halves the gradient."
+)
 arctan2 = _binary("arctan2", "The angle of the point (x2, x1) in (-pi, pi].", floating=True)
 true_divide = divide
 
@@ -201,7 +205,9 @@ def isinf(x: Any) -> Any:
 
 
 @operation
-def isclose(x1: Any, x2: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+def isclose(
+    x1: Any, x2: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Any:
     """Whether |x1 - x2| <= atol + rtol |x2|, or both are the same infinity."""
     a, b = promote(x1, x2, floating=True)
     close = logical_or(abs(a - b) <= atol + rtol * abs(b), equal(a, b))
@@ -210,7 +216,9 @@ def isclose(x1: Any, x2: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan:
 
 
 @operation
-def nan_to_num(x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Any:
+def nan_to_num(
+    x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Any:
     """NaN and infinities replaced: by 0 and the largest finite numbers, unless told otherwise."""
     node = _float(x)
     top = float(np.finfo(np.float32).max)
@@ -255,7 +263,9 @@ def _comparison(name: str, op: str, swap: bool, summary: str) -> Callable[[Any, 
 
 
 equal = _comparison("equal", "equal", False, "Whether x1 = x2.")
-not_equal = _comparison("not_equal", "not_equal", False, "Whether x1 and x2 differ; NaN differs from NaN.")
+not_equal = _comparison(
+    "not_equal", "not_equal", False, "Whether x1 and x2 differ; NaN differs from NaN."
+)
 less = _comparison("less", "less", False, "Whether x1 < x2.")
 less_equal = _comparison("less_equal", "less_equal", False, "Whether x1 <= x2.")
 greater = _comparison("greater", "less", True, "Whether x1 > x2.")

@@ -58,7 +58,12 @@ def _take_gradient(node: Node, g: Node) -> list[Node | None]:
 
 def _take_samples(random: np.random.Generator) -> list[Sample]:
     found = []
-    for shape, index, axis in (((7, 3), (4,), 0), ((2, 5, 3), (2, 2), 1), ((4, 6), (), 1), ((5,), (0,), 0)):
+    for shape, index, axis in (
+        ((7, 3), (4,), 0),
+        ((2, 5, 3), (2, 2), 1),
+        ((4, 6), (), 1),
+        ((5,), (0,), 0),
+    ):
         indices = random.integers(-shape[axis], shape[axis], index).astype("int32")
         x = random.standard_normal(shape).astype("float32")
         found.append(Sample((x, indices), {"axis": axis}))
@@ -67,9 +72,7 @@ def _take_samples(random: np.random.Generator) -> list[Sample]:
     return found
 
 
-register(
-    Op("take", "index", _take_infer, _take_reference, _take_gradient, samples=_take_samples)
-)
+register(Op("take", "index", _take_infer, _take_reference, _take_gradient, samples=_take_samples))
 
 
 # --- take_along_axis ---------------------------------------------------------------------------
@@ -112,7 +115,9 @@ def _along_samples(random: np.random.Generator) -> list[Sample]:
     for shape, count, axis in (((3, 5), 2, 1), ((4, 2, 3), 6, 0), ((6,), 1, 0)):
         index = (*shape[:axis], count, *shape[axis + 1 :])
         indices = random.integers(-shape[axis], shape[axis], index).astype("int32")
-        found.append(Sample((random.standard_normal(shape).astype("float32"), indices), {"axis": axis}))
+        found.append(
+            Sample((random.standard_normal(shape).astype("float32"), indices), {"axis": axis})
+        )
     return found
 
 

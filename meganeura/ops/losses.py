@@ -22,7 +22,9 @@ def _log_probabilities(output: Node, from_logits: bool, axis: int) -> Node:
 
 
 @operation
-def categorical_crossentropy(target: Any, output: Any, from_logits: bool = False, axis: int = -1) -> Any:
+def categorical_crossentropy(
+    target: Any, output: Any, from_logits: bool = False, axis: int = -1
+) -> Any:
     """out = -sum t ln p over `axis`; probabilities are normalised, then held in [1e-7, 1 - 1e-7]."""
     t, p = promote(target, output, floating=True)
     if t.shape != p.shape:
@@ -67,7 +69,9 @@ def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> 
     """out = -t ln p - (1 - t) ln(1 - p), with p held in [1e-7, 1 - 1e-7]; stable from logits."""
     t, p = promote(target, output, floating=True)
     if t.shape != p.shape:
-        raise ValueError(f"binary_crossentropy: target {t.shape} and output {p.shape} must have one shape")
+        raise ValueError(
+            f"binary_crossentropy: target {t.shape} and output {p.shape} must have one shape"
+        )
     if from_logits:
         return math.relu(p) - p * t + math.softplus(math.negative(math.abs(p)))
     p = math.clip(p, EPSILON, 1.0 - EPSILON)

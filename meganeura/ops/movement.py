@@ -34,7 +34,13 @@ register(
         lambda node, g: [reshape(g, node.inputs[0].shape)],
         samples=lambda random: [
             Sample((_normal(random, *a),), {"shape": b})
-            for a, b in (((2, 6), (3, 4)), ((5,), (1, 5, 1)), ((), (1, 1)), ((0, 3), (3, 0)), ((4, 3, 2), (24,)))
+            for a, b in (
+                ((2, 6), (3, 4)),
+                ((5,), (1, 5, 1)),
+                ((), (1, 1)),
+                ((0, 3), (3, 0)),
+                ((4, 3, 2), (24,)),
+            )
         ],
     )
 )
@@ -62,7 +68,12 @@ register(
         _transpose_gradient,
         samples=lambda random: [
             Sample((_normal(random, *a),), {"axes": b})
-            for a, b in (((2, 3), (1, 0)), ((2, 3, 4), (2, 0, 1)), ((1, 5, 1, 7), (3, 1, 0, 2)), ((0, 2), (1, 0)))
+            for a, b in (
+                ((2, 3), (1, 0)),
+                ((2, 3, 4), (2, 0, 1)),
+                ((1, 5, 1, 7), (3, 1, 0, 2)),
+                ((0, 2), (1, 0)),
+            )
         ],
     )
 )
@@ -90,7 +101,13 @@ register(
         lambda node, g: [unbroadcast(g, node.inputs[0].shape)],
         samples=lambda random: [
             Sample((_normal(random, *a),), {"shape": b})
-            for a, b in (((3, 1), (3, 4)), ((), (2, 2)), ((4,), (2, 3, 4)), ((1, 1), (1, 1)), ((1, 3), (0, 3)))
+            for a, b in (
+                ((3, 1), (3, 4)),
+                ((), (2, 2)),
+                ((4,), (2, 3, 4)),
+                ((1, 1), (1, 1)),
+                ((1, 3), (0, 3)),
+            )
         ],
     )
 )
@@ -107,7 +124,9 @@ def _slice_infer(
     shape = []
     for length, a, b, s in zip(x.shape, start, stop, step, strict=True):
         if not (0 <= a <= length and 0 <= b <= length and s >= 1):
-            raise ValueError(f"slice {a}:{b}:{s} is out of range for a dimension of length {length}")
+            raise ValueError(
+                f"slice {a}:{b}:{s} is out of range for a dimension of length {length}"
+            )
         shape.append(max(0, -(-(b - a) // s)))
     return tuple(shape), x.dtype
 
@@ -199,7 +218,9 @@ def pad(x: Node, low: Sequence[int], high: Sequence[int], value: float | int | b
 
 def _pad_infer(x: Node, low: Sequence[int], high: Sequence[int], value: Any) -> tuple[Shape, str]:
     if len(low) != x.ndim or len(high) != x.ndim or min((*low, *high), default=0) < 0:
-        raise ValueError(f"pad: widths {tuple(low)} and {tuple(high)} do not fit the shape {x.shape}")
+        raise ValueError(
+            f"pad: widths {tuple(low)} and {tuple(high)} do not fit the shape {x.shape}"
+        )
     return tuple(n + a + b for n, a, b in zip(x.shape, low, high, strict=True)), x.dtype
 
 
@@ -214,7 +235,9 @@ register(
         "pad",
         "movement",
         _pad_infer,
-        lambda x, low, high, value: np.pad(x, list(zip(low, high, strict=True)), constant_values=value),
+        lambda x, low, high, value: np.pad(
+            x, list(zip(low, high, strict=True)), constant_values=value
+        ),
         _pad_gradient,
         samples=lambda random: [
             Sample((_normal(random, *shape),), {"low": a, "high": b, "value": v})

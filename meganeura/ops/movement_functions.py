@@ -154,7 +154,9 @@ def unstack(x: Any, num: int | None = None, axis: int = 0) -> list[Any]:
     node = convert_to_node(x)
     at = normalize_axis(axis, node.ndim)
     if num is not None and num != node.shape[at]:
-        raise ValueError(f"unstack: axis {axis} of shape {node.shape} holds {node.shape[at]}, not {num}")
+        raise ValueError(
+            f"unstack: axis {axis} of shape {node.shape} holds {node.shape[at]}, not {num}"
+        )
     rest = (*node.shape[:at], *node.shape[at + 1 :])
     return [_reshape(movement.cut(node, at, i, i + 1), rest) for i in range(node.shape[at])]
 
@@ -241,7 +243,9 @@ def tile(x: Any, repeats: Any) -> Any:
     counts = [1] * (node.ndim - len(counts)) + counts
     shape = [1] * (len(counts) - node.ndim) + list(node.shape)
     wide = _reshape(node, [n for length in shape for n in (1, length)])
-    wide = _broadcast(wide, [n for c, length in zip(counts, shape, strict=True) for n in (c, length)])
+    wide = _broadcast(
+        wide, [n for c, length in zip(counts, shape, strict=True) for n in (c, length)]
+    )
     return _reshape(wide, [c * length for c, length in zip(counts, shape, strict=True)])
 
 
@@ -330,10 +334,15 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = None) -> Any:
     at = normalize_axis(axis, node.ndim)
     if node.ndim == index.ndim:  # the other dimensions broadcast
         try:
-            pairs = [(1, 1) if i == at else p for i, p in enumerate(zip(node.shape, index.shape, strict=True))]
+            pairs = [
+                (1, 1) if i == at else p
+                for i, p in enumerate(zip(node.shape, index.shape, strict=True))
+            ]
             others = np.broadcast_shapes(*zip(*pairs, strict=True))
         except ValueError:
-            raise ValueError(f"take_along_axis: shapes {node.shape} and {index.shape} do not fit") from None
+            raise ValueError(
+                f"take_along_axis: shapes {node.shape} and {index.shape} do not fit"
+            ) from None
         node = _broadcast(node, [node.shape[i] if i == at else n for i, n in enumerate(others)])
         index = _broadcast(index, [index.shape[i] if i == at else n for i, n in enumerate(others)])
     return make("take_along_axis", node, index, axis=at)

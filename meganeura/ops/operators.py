@@ -75,7 +75,9 @@ def _index(node: Node, keys: list[Any]) -> Node:
         stop.append(b)
         step.append(s)
         axis += 1
-    if (tuple(start), tuple(stop)) != ((0,) * node.ndim, node.shape) or builtins.max(step, default=1) > 1:
+    if (tuple(start), tuple(stop)) != ((0,) * node.ndim, node.shape) or builtins.max(
+        step, default=1
+    ) > 1:
         node = make("slice", node, start=tuple(start), stop=tuple(stop), step=tuple(step))
     if node.shape != tuple(shape):
         node = make("reshape", node, shape=tuple(shape))
@@ -108,9 +110,7 @@ def _iterate(x: Any) -> Iterator[Any]:
         raise TypeError("a 0-d tensor cannot be iterated over")
     if isinstance(x, Node):
         rest = x.shape[1:]
-        return iter(
-            [make("reshape", cut(x, 0, i, i + 1), shape=rest) for i in range(x.shape[0])]
-        )
+        return iter([make("reshape", cut(x, 0, i, i + 1), shape=rest) for i in range(x.shape[0])])
     return iter([get_item(x, i) for i in range(x.shape[0])])
 
 

@@ -58,7 +58,8 @@ def _unary_samples(low: float, high: float, smooth: bool = True, special: bool =
             return random.uniform(low, high, shape).astype("float32")
 
         found = [
-            Sample((draw(*shape),), {}, gradient=smooth) for shape in ((3, 5), (), (0, 4), (1,), (7, 1, 33))
+            Sample((draw(*shape),), {}, gradient=smooth)
+            for shape in ((3, 5), (), (0, 4), (1,), (7, 1, 33))
         ]
         if special:
             found.append(Sample((_SPECIAL,), {}, gradient=False))
@@ -73,7 +74,13 @@ def _binary_samples(
     def samples(random: np.random.Generator) -> list[Sample]:
         found = []
         for dtype in dtypes:
-            for a, b in (((3, 5), (3, 5)), ((2, 3, 4), (3, 1)), ((), (5,)), ((0, 3), (3,)), ((1,), (1,))):
+            for a, b in (
+                ((3, 5), (3, 5)),
+                ((2, 3, 4), (3, 1)),
+                ((), (5,)),
+                ((0, 3), (3,)),
+                ((1,), (1,)),
+            ):
                 pair = tuple(random.uniform(low, high, s) for s in (a, b))
                 if dtype == "bool":
                     pair = tuple(p > (low + high) / 2 for p in pair)
@@ -233,10 +240,13 @@ register(
         gelu,
         _chain(_gelu_derivative),
         lambda operands, dtypes, node: (
-            f"mg_gelu_tanh({operands[0]})" if node.attributes["approximate"] else f"mg_gelu({operands[0]})"
+            f"mg_gelu_tanh({operands[0]})"
+            if node.attributes["approximate"]
+            else f"mg_gelu({operands[0]})"
         ),
         lambda random: [
-            Sample((random.uniform(-4, 4, (3, 5)).astype("float32"),), {"approximate": a}) for a in (True, False)
+            Sample((random.uniform(-4, 4, (3, 5)).astype("float32"),), {"approximate": a})
+            for a in (True, False)
         ],
     )
 )
@@ -324,7 +334,9 @@ register(
         _infer("bitwise_not", kinds=_INTEGER),
         np.invert,
         zero_gradient,
-        lambda operands, dtypes, node: f"(~{operands[0]}{' & 255u' if dtypes[0] == 'uint8' else ''})",
+        lambda operands, dtypes, node: (
+            f"(~{operands[0]}{' & 255u' if dtypes[0] == 'uint8' else ''})"
+        ),
         lambda random: [Sample((np.arange(-4, 5, dtype="int32"),), {}, gradient=False)],
     )
 )
@@ -354,7 +366,9 @@ register(
         "pointwise",
         lambda x, dtype: (x.shape, dtype),
         _cast_reference,
-        lambda node, g: [g if node.inputs[0].dtype == "float32" and node.dtype == "float32" else None],
+        lambda node, g: [
+            g if node.inputs[0].dtype == "float32" and node.dtype == "float32" else None
+        ],
         _cast_wgsl,
         lambda random: [
             Sample((random.uniform(0, 9, (4, 3)).astype(a),), {"dtype": b}, gradient=False)
@@ -371,7 +385,9 @@ register(
         lambda x: x,
         zero_gradient,
         "{0}",
-        lambda random: [Sample((random.uniform(0, 9, (4, 3)).astype("float32"),), {}, gradient=False)],
+        lambda random: [
+            Sample((random.uniform(0, 9, (4, 3)).astype("float32"),), {}, gradient=False)
+        ],
     )
 )
 

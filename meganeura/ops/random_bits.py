@@ -32,7 +32,12 @@ register(
         zero_gradient,
         samples=lambda random: [
             Sample((), {"shape": s, "axis": a, "dtype": d}, gradient=False)
-            for s, a, d in (((5,), 0, "int32"), ((3, 4), 0, "float32"), ((2, 3, 4), 2, "int32"), ((0,), 0, "int32"))
+            for s, a, d in (
+                ((5,), 0, "int32"),
+                ((3, 4), 0, "float32"),
+                ((2, 3, 4), 2, "int32"),
+                ((0,), 0, "int32"),
+            )
         ],
     )
 )
@@ -74,7 +79,12 @@ register(
         zero_gradient,
         samples=lambda random: [
             Sample((np.array(seed, "uint32"),), {"shape": shape}, gradient=False)
-            for seed, shape in (((1, 2), (7, 3)), ((0, 0), (4,)), ((2**32 - 1, 5), (2, 2, 9)), ((3, 4), (0,)))
+            for seed, shape in (
+                ((1, 2), (7, 3)),
+                ((0, 0), (4,)),
+                ((2**32 - 1, 5), (2, 2, 9)),
+                ((3, 4), (0,)),
+            )
         ],
     )
 )

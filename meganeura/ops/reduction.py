@@ -91,7 +91,9 @@ def _extreme_samples(random: np.random.Generator) -> list[Sample]:
         *_samples(random),
         Sample((odd,), {"axes": (1,), "keepdims": False}, gradient=False),
         Sample((flags,), {"axes": (1,), "keepdims": False}, gradient=False),
-        Sample((np.array([[3, -7, 3]], "int32"),), {"axes": (1,), "keepdims": False}, gradient=False),
+        Sample(
+            (np.array([[3, -7, 3]], "int32"),), {"axes": (1,), "keepdims": False}, gradient=False
+        ),
     ]
 
 
@@ -134,7 +136,10 @@ register(
         _prod_gradient,
         samples=lambda random: [
             *[s for s in _samples(random, low=0.5) if s.inputs[0].size < 100],
-            Sample((np.array([[2, 0, 3], [0, 0, 1], [1, 2, 3]], "float32"),), {"axes": (1,), "keepdims": False}),
+            Sample(
+                (np.array([[2, 0, 3], [0, 0, 1], [1, 2, 3]], "float32"),),
+                {"axes": (1,), "keepdims": False},
+            ),
         ],
     )
 )
@@ -144,11 +149,18 @@ def _arg(name: str, function: Callable[..., Any]) -> None:
     def infer(x: Node, axes: Sequence[int], keepdims: bool) -> tuple[Shape, str]:
         if len(axes) != 1:
             raise ValueError(f"{name} works along one axis, and got {tuple(axes)}")
-        return _infer(name, ("float32", "int32", "uint32", "uint8"), False, "int32")(x, axes, keepdims)
+        return _infer(name, ("float32", "int32", "uint32", "uint8"), False, "int32")(
+            x, axes, keepdims
+        )
 
     def samples(random: np.random.Generator) -> list[Sample]:
         found = []
-        for shape, axis, keep in (((4, 5), 1, False), ((3, 300), 1, True), ((5, 2, 3), 0, False), ((1,), 0, False)):
+        for shape, axis, keep in (
+            ((4, 5), 1, False),
+            ((3, 300), 1, True),
+            ((5, 2, 3), 0, False),
+            ((1,), 0, False),
+        ):
             x = np.round(random.uniform(-3, 3, shape)).astype("float32")  # ties
             found.append(Sample((x,), {"axes": (axis,), "keepdims": keep}, gradient=False))
         odd = np.array([[1, np.nan, 2, np.nan], [-np.inf, -np.inf, -np.inf, -np.inf]], "float32")

@@ -1,0 +1,429 @@
+"""Convolution in one to three dimensions: the primitive, its two gradients, and the functions.
+
+Inside, tensors are channels-last: inputs (N, *spatial, C), kernels (*window, C / groups, O).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from meganeura.graph.node import Node, Shape
+from meganeura.ops.dispatch import operation, promote
+from meganeura.ops.nodes import reshape, transpose
+from meganeura.ops.registry import Op, Sample, make, register
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def output_length(n: int, k: int, stride: int, pair: tuple[int, int], dilation: int) -> int:
+    return (n + sum(pair) - (k - 1) * dilation - 1) // stride + 1
+
+
+# --- references: one matrix product over gathered patches --------------------------------------
+
+
+def _taps(
+    window: Sequence[int], strides: Sequence[int], dilation: Sequence[int], out: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """Each place of the window with the slice of the padded input that it meets."""
+    for tap in itertools.product(*(range(k) for k in window)):
+        yield (
+            tap,
+            tuple(
+                slice(t * d, t * d + (o - 1) * s + 1, s)
+                for t, d, s, o in zip(tap, dilation, strides, out, strict=True)
+            ),
+        )
+
+
+def _padded(x: np.ndarray, padding: Pairs) -> np.ndarray:
+    return np.pad(x, [(0, 0), *padding, (0, 0)]) if any(map(any, padding)) else x
+
+
+def _patches(
+    x: np.ndarray, window: Any, strides: Any, padding: Pairs, dilation: Any, out: Sequence[int]
+) -> np.ndarray:
+    """(N, *out, taps, C)."""
+    padded = _padded(x, padding)
+    parts = [padded[(slice(None), *where)] for _, where in _taps(window, strides, dilation, out)]
+    return np.stack(parts, axis=-2)
+
+
+def _conv_reference(
+    x: np.ndarray, kernel: np.ndarray, strides: Any, padding: Pairs, dilation: Any, groups: int
+) -> np.ndarray:
+    window, (per, outputs) = kernel.shape[:-2], kernel.shape[-2:]
+    out = tuple(map(output_length, x.shape[1:-1], window, strides, padding, dilation))
+    if 0 in (*out, x.shape[0]):
+        return np.zeros((x.shape[0], *out, outputs), x.dtype)
+    patches = _patches(x, window, strides, padding, dilation, out)
+    taps = patches.shape[-2]
+    if groups == 1:
+        flat = patches.reshape(-1, taps * per) @ kernel.reshape(taps * per, outputs)
+        return flat.reshape(x.shape[0], *out, outputs)
+    grouped = patches.reshape(-1, taps, groups, per)
+    weights = kernel.reshape(taps, per, groups, outputs // groups)
+    if per == 1:
+        return np.einsum("ptg,tgo->pgo", grouped[..., 0], weights[:, 0]).reshape(
+            x.shape[0], *out, outputs
+        )
+    flat = np.einsum("ptgc,tcgo->pgo", grouped, weights, optimize=True)
+    return flat.reshape(x.shape[0], *out, outputs)
+
+
+def _input_gradient_reference(
+    dy: np.ndarray,
+    kernel: np.ndarray,
+    input_shape: Shape,
+    strides: Any,
+    padding: Pairs,
+    dilation: Any,
+    groups: int,
+) -> np.ndarray:
+    window, (per, outputs) = kernel.shape[:-2], kernel.shape[-2:]
+    out = dy.shape[1:-1]
+    lengths = [n + sum(p) for n, p in zip(input_shape[1:-1], padding, strict=True)]
+    full = np.zeros((input_shape[0], *lengths, input_shape[-1]), dy.dtype)
+    if dy.size:
+        grouped = dy.reshape(*dy.shape[:-1], groups, outputs // groups)
+        weights = kernel.reshape(*window, per, groups, outputs // groups)
+        for tap, where in _taps(window, strides, dilation, out):
+            if groups == 1:
+                part = dy @ kernel[tap].T
+            else:
+                part = np.einsum("...go,cgo->...gc", grouped, weights[tap]).reshape(
+                    *dy.shape[:-1], -1
+                )
+            full[(slice(None), *where)] += part
+    inside = tuple(slice(a, a + n) for (a, _), n in zip(padding, input_shape[1:-1], strict=True))
+    return full[(slice(None), *inside)]
+
+
+def _kernel_gradient_reference(
+    x: np.ndarray,
+    dy: np.ndarray,
+    kernel_shape: Shape,
+    strides: Any,
+    padding: Pairs,
+    dilation: Any,
+    groups: int,
+) -> np.ndarray:
+    window, (per, outputs) = kernel_shape[:-2], kernel_shape[-2:]
+    if not dy.size or not x.size:
+        return np.zeros(kernel_shape, dy.dtype)
+    patches = _patches(x, window, strides, padding, dilation, dy.shape[1:-1])
+    taps = patches.shape[-2]
+    flat = dy.reshape(-1, outputs)
+    if groups == 1:
+        return (patches.reshape(-1, taps * per).T @ flat).reshape(kernel_shape)
+    grouped = patches.reshape(-1, taps, groups, per)
+    upstream = flat.reshape(-1, groups, outputs // groups)
+    out = np.einsum("ptgc,pgo->tcgo", grouped, upstream, optimize=True)
+    return out.reshape(kernel_shape)
+
+
+# --- shape rules -------------------------------------------------------------------------------
+
+
+def _check(
+    x: Shape, kernel: Shape, strides: Any, padding: Any, dilation: Any, groups: int
+) -> Shape:
+    spatial = len(x) - 2
+    if not 1 <= spatial <= 3 or len(kernel) != spatial + 2:
+        raise ValueError(
+            f"convolution: an input of shape {x} and a kernel of shape {kernel} do not fit; expected "
+            "(batch, *spatial, channels) and (*window, channels / groups, outputs) with 1 to 3 spatial dimensions"
+        )
+    if x[-1] != kernel[-2] * groups or kernel[-1] % groups:
+        raise ValueError(
+            f"convolution: {x[-1]} input channels in {groups} groups do not fit a kernel of shape {kernel}"
+        )
+    out = tuple(map(output_length, x[1:-1], kernel[:-2], strides, padding, dilation))
+    if min(out) < 1 and 0 not in x:
+        raise ValueError(
+            f"convolution: the window {kernel[:-2]} with dilation {tuple(dilation)} does not fit into "
+            f"the spatial lengths {x[1:-1]}; use padding='same', a smaller kernel, or a larger input"
+        )
+    return (x[0], *(max(n, 0) for n in out), kernel[-1])
+
+
+def _infer(x: Node, kernel: Node, strides: Any, padding: Any, dilation: Any, groups: int) -> Any:
+    return _check(x.shape, kernel.shape, strides, padding, dilation, groups), "float32"
+
+
+def _geometry(node: Node) -> dict[str, Any]:
+    return {k: node.attributes[k] for k in ("strides", "padding", "dilation", "groups")}
+
+
+def _conv_gradient(node: Node, g: Node) -> list[Node | None]:
+    x, kernel = node.inputs
+    geometry = _geometry(node)
+    return [
+        make("conv_input_gradient", g, kernel, input_shape=x.shape, **geometry),
+        make("conv_kernel_gradient", x, g, kernel_shape=kernel.shape, **geometry),
+    ]
+
+
+def _input_gradient_gradient(node: Node, g: Node) -> list[Node | None]:
+    dy, kernel = node.inputs
+    geometry = _geometry(node)
+    return [
+        make("conv", g, kernel, **geometry),
+        make("conv_kernel_gradient", g, dy, kernel_shape=kernel.shape, **geometry),
+    ]
+
+
+def _kernel_gradient_gradient(node: Node, g: Node) -> list[Node | None]:
+    x, dy = node.inputs
+    geometry = _geometry(node)
+    return [
+        make("conv_input_gradient", dy, g, input_shape=x.shape, **geometry),
+        make("conv", x, g, **geometry),
+    ]
+
+
+# --- samples -----------------------------------------------------------------------------------
+
+_CASES: tuple[tuple[Shape, Shape, Any, Any, Any, int], ...] = (
+    # input, kernel, strides, padding, dilation, groups
+    ((2, 5, 6, 3), (3, 3, 3, 4), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    ((1, 7, 5, 2), (3, 2, 2, 5), (2, 1), ((1, 1), (0, 1)), (1, 1), 1),
+    ((2, 6, 6, 4), (3, 3, 2, 6), (1, 2), ((1, 1), (1, 1)), (1, 1), 2),
+    ((1, 6, 5, 3), (3, 3, 1, 6), (1, 1), ((1, 1), (1, 1)), (1, 1), 3),
+    ((1, 9, 8, 2), (2, 3, 2, 3), (2, 2), ((0, 1), (2, 2)), (2, 1), 1),
+    ((2, 4, 4, 3), (1, 1, 3, 5), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    ((1, 4, 4, 3), (1, 1, 3, 2), (2, 2), ((0, 0), (0, 0)), (1, 1), 1),
+    ((2, 11, 3), (4, 3, 5), (3,), ((2, 1),), (1,), 1),
+    ((1, 4, 5, 3, 2), (2, 2, 2, 2, 3), (1, 2, 1), ((0, 1), (1, 0), (0, 0)), (1, 1, 1), 1),
+    ((1, 1, 1, 1), (1, 1, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+    ((3, 10, 9, 8), (3, 3, 8, 16), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+)
+
+
+def _samples(which: str) -> Any:
+    def samples(random: np.random.Generator) -> list[Sample]:
+        found = []
+        for x, kernel, strides, padding, dilation, groups in _CASES:
+            out = _check(x, kernel, strides, padding, dilation, groups)
+            geometry = {
+                "strides": strides,
+                "padding": padding,
+                "dilation": dilation,
+                "groups": groups,
+            }
+            shapes, extra = {
+                "conv": ((x, kernel), {}),
+                "input": ((out, kernel), {"input_shape": x}),
+                "kernel": ((x, out), {"kernel_shape": kernel}),
+            }[which]
+            arrays = tuple(random.standard_normal(s).astype("float32") for s in shapes)
+            small = sum(a.size for a in arrays) < 500
+            found.append(Sample(arrays, {**extra, **geometry}, gradient=small))
+        return found
+
+    return samples
+
+
+register(Op("conv", "template", _infer, _conv_reference, _conv_gradient, samples=_samples("conv")))
+register(
+    Op(
+        "conv_input_gradient",
+        "template",
+        lambda dy, kernel, input_shape, **_: (tuple(input_shape), "float32"),
+        _input_gradient_reference,
+        _input_gradient_gradient,
+        samples=_samples("input"),
+    )
+)
+register(
+    Op(
+        "conv_kernel_gradient",
+        "template",
+        lambda x, dy, kernel_shape, **_: (tuple(kernel_shape), "float32"),
+        _kernel_gradient_reference,
+        _kernel_gradient_gradient,
+        samples=_samples("kernel"),
+    )
+)
+
+
+# --- the functions -----------------------------------------------------------------------------
+
+
+def per_dimension(value: Any, spatial: int, what: str) -> tuple[int, ...]:
+    """One integer for all spatial dimensions, or one for each."""
+    listed = (
+        (int(value),) * spatial
+        if isinstance(value, (int, np.integer))
+        else tuple(int(v) for v in value)
+    )
+    if len(listed) != spatial or min(listed) < 1:
+        raise ValueError(f"{what} {value!r} must be {spatial} positive integers, or one")
+    return listed
+
+
+def resolve_padding(
+    padding: Any, lengths: Sequence[int], window: Any, strides: Any, dilation: Any
+) -> Pairs:
+    """'valid', 'same', 'causal' (1-D) or explicit (before, after) pairs as pairs."""
+    if not isinstance(padding, str):
+        return tuple((int(a), int(b)) for a, b in padding)
+    kind = padding.lower()
+    if kind == "valid":
+        return tuple((0, 0) for _ in lengths)
+    if kind == "causal" and len(lengths) == 1:
+        return (((window[0] - 1) * dilation[0], 0),)
+    if kind == "same":
+        pairs = []
+        for n, k, s, d in zip(lengths, window, strides, dilation, strict=True):
+            full = max((-(-n // s) - 1) * s + (k - 1) * d + 1 - n, 0)
+            pairs.append((full // 2, full - full // 2))
+        return tuple(pairs)
+    raise ValueError(
+        f"padding {padding!r} is not one of 'valid', 'same'"
+        + ("" if len(lengths) > 1 else ", 'causal'")
+    )
+
+
+def channels_last(x: Node, data_format: str | None) -> tuple[Node, bool]:
+    """The tensor with its channels last, and whether it has to be turned back."""
+    from meganeura import config
+
+    kind = data_format or config.image_data_format()
+    if kind not in ("channels_last", "channels_first"):
+        raise ValueError(f"data_format {data_format!r} is not 'channels_last' or 'channels_first'")
+    if kind == "channels_last":
+        return x, False
+    return transpose(x, (0, *range(2, x.ndim), 1)), True
+
+
+def turned_back(x: Node, turn: bool) -> Node:
+    return transpose(x, (0, x.ndim - 1, *range(1, x.ndim - 1))) if turn else x
+
+
+@operation
+def conv(
+    inputs: Any,
+    kernel: Any,
+    strides: Any = 1,
+    padding: Any = "valid",
+    data_format: str | None = None,
+    dilation_rate: Any = 1,
+) -> Any:
+    """Convolution (cross-correlation) in 1 to 3 dimensions; groups follow from the channel counts.
+
+    inputs (N, *spatial, C), or channels first; kernel (*window, C / groups, O).
+    """
+    x, w = promote(inputs, kernel, floating=True)
+    x, turn = channels_last(x, data_format)
+    if x.ndim < 3 or w.ndim != x.ndim or x.shape[-1] % w.shape[-2]:
+        raise ValueError(
+            f"conv: an input of shape {x.shape} does not fit a kernel of shape {w.shape}"
+        )
+    spatial, window = x.ndim - 2, w.shape[:-2]
+    s = per_dimension(strides, spatial, "strides")
+    d = per_dimension(dilation_rate, spatial, "dilation_rate")
+    pairs = resolve_padding(padding, x.shape[1:-1], window, s, d)
+    out = make(
+        "conv", x, w, strides=s, padding=pairs, dilation=d, groups=x.shape[-1] // w.shape[-2]
+    )
+    return turned_back(out, turn)
+
+
+@operation
+def depthwise_conv(
+    inputs: Any,
+    kernel: Any,
+    strides: Any = 1,
+    padding: Any = "valid",
+    data_format: str | None = None,
+    dilation_rate: Any = 1,
+) -> Any:
+    """One convolution per channel: kernel (*window, C, multiplier), output channel c * multiplier + m."""
+    x, w = promote(inputs, kernel, floating=True)
+    x, turn = channels_last(x, data_format)
+    w = reshape(w, (*w.shape[:-2], 1, w.shape[-2] * w.shape[-1]))
+    return turned_back(conv(x, w, strides, padding, "channels_last", dilation_rate), turn)
+
+
+@operation
+def separable_conv(
+    inputs: Any,
+    depthwise_kernel: Any,
+    pointwise_kernel: Any,
+    strides: Any = 1,
+    padding: Any = "valid",
+    data_format: str | None = None,
+    dilation_rate: Any = 1,
+) -> Any:
+    """A depthwise convolution, then one over the channels alone."""
+    x = depthwise_conv(inputs, depthwise_kernel, strides, padding, data_format, dilation_rate)
+    return conv(x, pointwise_kernel, 1, "valid", data_format)
+
+
+def transposed_length(
+    n: int, k: int, stride: int, padding: str, extra: int | None, dilation: int
+) -> int:
+    """Keras's output length of a transposed convolution."""
+    k = (k - 1) * dilation + 1
+    if extra is None:
+        return n * stride if padding == "same" else n * stride + max(k - stride, 0)
+    pad = k // 2 if padding == "same" else 0
+    return (n - 1) * stride + k - 2 * pad + extra
+
+
+@operation
+def conv_transpose(
+    inputs: Any,
+    kernel: Any,
+    strides: Any = 1,
+    padding: str = "valid",
+    output_padding: Any = None,
+    data_format: str | None = None,
+    dilation_rate: Any = 1,
+) -> Any:
+    """The transpose of a convolution: every input adds its multiple of the kernel to the output.
+
+    kernel (*window, O, C). 'same' gives n * stride, 'valid' n * stride + max(k - stride, 0).
+    """
+    x, w = promote(inputs, kernel, floating=True)
+    x, turn = channels_last(x, data_format)
+    spatial, window = x.ndim - 2, w.shape[:-2]
+    if w.ndim != x.ndim or w.shape[-1] != x.shape[-1]:
+        raise ValueError(
+            f"conv_transpose: an input of shape {x.shape} does not fit a kernel of shape {w.shape}"
+        )
+    s = per_dimension(strides, spatial, "strides")
+    d = per_dimension(dilation_rate, spatial, "dilation_rate")
+    if padding not in ("same", "valid"):
+        raise ValueError(f"padding {padding!r} is not one of 'valid', 'same'")
+    extra = [None] * spatial if output_padding is None else list(
+        [output_padding] * spatial if isinstance(output_padding, int) else output_padding
+    )  # fmt: skip
+    lengths, pairs = [], []
+    for n, k, stride, more, dilation in zip(x.shape[1:-1], window, s, extra, d, strict=True):
+        length = transposed_length(n, k, stride, padding, more, dilation)
+        span = (k - 1) * dilation + 1
+        if padding == "valid":
+            before = 0
+        elif more is None:
+            before = max(span - stride, 0) // 2
+        else:
+            before = span // 2
+        after = (n - 1) * stride + span - before - length
+        lengths.append(length + max(-after, 0) * 0)
+        pairs.append((before, after))
+    # The convolution whose input gradient this is may read beyond its input: negative padding is
+    # taken as rows that stay zero, by asking for the longer input and cutting.
+    padded = tuple((a, max(b, 0)) for a, b in pairs)
+    whole = [length + min(b, 0) for length, (_, b) in zip(lengths, pairs, strict=True)]
+    out = make("conv_input_gradient", x, w, input_shape=(x.shape[0], *whole, w.shape[-2]),
+               strides=s, padding=padded, dilation=d, groups=1)  # fmt: skip
+    if tuple(whole) != tuple(lengths):
+        high = [0, *(n - m for n, m in zip(lengths, whole, strict=True)), 0]
+        out = make("pad", out, low=(0,) * out.ndim, high=tuple(high), value=0.0)
+    return turned_back(out, turn)

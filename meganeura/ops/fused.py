@@ -1,0 +1,142 @@
+"""Operations that only the rewriter makes: a product with its bias and activation, and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from meganeura.graph.node import Node, Shape
+from meganeura.ops.convolution import _check, _conv_reference
+from meganeura.ops.matmul import _infer as _matmul_infer
+from meganeura.ops.matmul import _reference as _matmul_reference
+from meganeura.ops.pointwise import broadcast_shapes, gelu, sigmoid, softplus
+from meganeura.ops.registry import Op, Sample, register
+
+#: Activations that a product can end with: name -> (NumPy, the pointwise op and its attributes).
+ACTIVATIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str | None, dict[str, Any]]] = {
+    "linear": (lambda x: x, None, {}),
+    "relu": (lambda x: np.maximum(x, np.zeros((), x.dtype)), "relu", {}),
+    "sigmoid": (sigmoid, "sigmoid", {}),
+    "tanh": (np.tanh, "tanh", {}),
+    "silu": (lambda x: x * sigmoid(x), "silu", {}),
+    "gelu": (lambda x: gelu(x, False), "gelu", {"approximate": False}),
+    "gelu_tanh": (lambda x: gelu(x, True), "gelu", {"approximate": True}),
+    "softplus": (softplus, "softplus", {}),
+}
+
+
+def _bias(bias: Node, channels: int, activation: str) -> None:
+    if bias.shape != (channels,) or activation not in ACTIVATIONS:
+        raise ValueError(
+            f"a bias of shape {bias.shape} with {activation!r} does not fit {channels} channels"
+        )
+
+
+def _fused_matmul_infer(
+    a: Node, b: Node, bias: Node, transpose_a: bool, transpose_b: bool, activation: str
+) -> Any:
+    shape, dtype = _matmul_infer(a, b, transpose_a, transpose_b)
+    _bias(bias, shape[-1], activation)
+    return shape, dtype
+
+
+def _fused_conv_infer(
+    x: Node,
+    kernel: Node,
+    bias: Node,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    activation: str,
+) -> Any:
+    shape: Shape = _check(x.shape, kernel.shape, strides, padding, dilation, groups)
+    _bias(bias, shape[-1], activation)
+    return shape, "float32"
+
+
+def _fused_matmul(
+    a: Any, b: Any, bias: Any, transpose_a: bool, transpose_b: bool, activation: str
+) -> np.ndarray:
+    return ACTIVATIONS[activation][0](_matmul_reference(a, b, transpose_a, transpose_b) + bias)
+
+
+def _fused_conv(x: Any, kernel: Any, bias: Any, activation: str, **geometry: Any) -> np.ndarray:
+    return ACTIVATIONS[activation][0](_conv_reference(x, kernel, **geometry) + bias)
+
+
+def _matmul_samples(random: np.random.Generator) -> list[Sample]:
+    found = []
+    for a, b, ta, tb in (
+        ((5, 7), (7, 9), False, False),
+        ((7, 5), (9, 7), True, True),
+        ((2, 3, 4), (4, 6), False, False),
+    ):
+        for activation in ACTIVATIONS:
+            arrays = [random.standard_normal(s).astype("float32") for s in (a, b)]
+            columns = b[-2] if tb else b[-1]
+            bias = random.standard_normal(columns).astype("float32")
+            attributes = {"transpose_a": ta, "transpose_b": tb, "activation": activation}
+            found.append(Sample((*arrays, bias), attributes, gradient=False))
+    return found
+
+
+def _conv_samples(random: np.random.Generator) -> list[Sample]:
+    found = []
+    for activation in ACTIVATIONS:
+        x = random.standard_normal((2, 6, 5, 3)).astype("float32")
+        kernel = random.standard_normal((3, 3, 3, 7)).astype("float32")
+        bias = random.standard_normal(7).astype("float32")
+        geometry = {"strides": (1, 2), "padding": ((1, 1), (0, 1)), "dilation": (1, 1), "groups": 1}
+        found.append(
+            Sample((x, kernel, bias), {**geometry, "activation": activation}, gradient=False)
+        )
+    return found
+
+
+register(
+    Op("fused_matmul", "template", _fused_matmul_infer, _fused_matmul, samples=_matmul_samples)
+)
+register(Op("fused_conv", "template", _fused_conv_infer, _fused_conv, samples=_conv_samples))
+
+
+def _pair(random: np.random.Generator) -> list[Sample]:
+    return [
+        Sample(
+            tuple(random.standard_normal(s).astype("float32") for s in shapes), {}, gradient=False
+        )
+        for shapes in (((3, 4), (3, 4)), ((5,), (2, 5)), ((1,), (1,)))
+    ]
+
+
+def _triple(random: np.random.Generator) -> list[Sample]:
+    return [
+        Sample(
+            tuple(random.standard_normal(s).astype("float32") for s in shapes), {}, gradient=False
+        )
+        for shapes in (((3, 4), (3, 4), ()), ((5,), (5,), (5,)))
+    ]
+
+
+register(
+    Op(
+        "swiglu",
+        "pointwise",
+        lambda g, u: (broadcast_shapes(g, u, what="swiglu"), "float32"),
+        lambda g, u: g * sigmoid(g) * u,
+        wgsl="(mg_silu({0}) * {1})",
+        samples=_pair,
+    )
+)
+register(
+    Op(
+        "axpy",
+        "pointwise",
+        lambda x, y, alpha: (broadcast_shapes(x, y, alpha, what="axpy"), "float32"),
+        lambda x, y, alpha: x + alpha * y,
+        wgsl="fma({2}, {1}, {0})",
+        samples=_triple,
+    )
+)
