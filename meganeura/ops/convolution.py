@@ -410,12 +410,12 @@ def conv_transpose(
         span = (k - 1) * dilation + 1
         if padding == "valid":
             before = 0
-        elif more is None:
-            before = max(span - stride, 0) // 2
-        else:
-            before = span // 2
+        else:  # how Keras shares the padding of the dilated input between its two ends
+            total = span + stride - 2 if more is None else span + span % 2 - 2 + more
+            left = span - 1 if stride > span - 1 else -(-total // 2)
+            before = span - 1 - left
         after = (n - 1) * stride + span - before - length
-        lengths.append(length + max(-after, 0) * 0)
+        lengths.append(length)
         pairs.append((before, after))
     # The convolution whose input gradient this is may read beyond its input: negative padding is
     # taken as rows that stay zero, by asking for the longer input and cutting.
