@@ -412,7 +412,7 @@ def conv_transpose(
             before = 0
         else:  # how Keras shares the padding of the dilated input between its two ends
             total = span + stride - 2 if more is None else span + span % 2 - 2 + more
-            left = span - 1 if stride > span - 1 else -(-total // 2)
+            left = min(-(-total // 2), span - 1)
             before = span - 1 - left
         after = (n - 1) * stride + span - before - length
         lengths.append(length)
