@@ -163,7 +163,9 @@ def test_a_metric_of_ones_own() -> None:
             self.value = self.add_weight(name="value")
             self.inner = metrics.Sum()
 
-        def update_state(self, y_true: object, y_pred: object, sample_weight: object = None) -> None:
+        def update_state(
+            self, y_true: object, y_pred: object, sample_weight: object = None
+        ) -> None:
             self.value.assign(ops.maximum(self.value, ops.max(y_pred)))
             self.inner.update_state(y_pred)
 
@@ -185,7 +187,9 @@ def test_a_metric_that_looks_at_values_runs_step_by_step() -> None:
             super().__init__(name="rounds")
             self.count = self.add_variable(name="count")
 
-        def update_state(self, y_true: object, y_pred: object, sample_weight: object = None) -> None:
+        def update_state(
+            self, y_true: object, y_pred: object, sample_weight: object = None
+        ) -> None:
             if float(ops.sum(y_pred)) > 1.0:
                 self.count.assign_add(1.0)
 
