@@ -284,6 +284,7 @@ class Discretization(Settings, Layer):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
+        config.pop("trainable", None)  # an argument that Keras's own layer does not take
         if self.num_bins is not None and self.bin_boundaries is not None:
             config["num_bins"] = None  # what was learnt is kept as boundaries
         return config
