@@ -303,16 +303,16 @@ class GRUCell(BuiltInCell):
     def _input_bias(self) -> Any:
         if self.bias is None or not self.reset_after:
             return self.bias
-        return convert_to_node(self.bias)[0]
+        return ops.get_item(self.bias, 0)
 
     def step(self, projected: Any, states: Sequence[Any]) -> tuple[Any, list[Any]]:
-        hidden = convert_to_node(states[0])
+        hidden: Any = convert_to_node(states[0])
         dropped, units = self._dropped(hidden), self.units
-        kernel = convert_to_node(self.recurrent_kernel)
+        kernel: Any = convert_to_node(self.recurrent_kernel)
         if self.reset_after:
             inner = ops.matmul(dropped, kernel)
             if self.bias is not None:
-                inner = ops.add(inner, convert_to_node(self.bias)[1])
+                inner = ops.add(inner, ops.get_item(self.bias, 1))
         else:
             inner = ops.matmul(dropped, kernel[:, : 2 * units])
         z = self.recurrent_activation(ops.add(projected[..., :units], inner[..., :units]))

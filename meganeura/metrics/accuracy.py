@@ -89,7 +89,7 @@ def sparse_top_k_categorical_accuracy(
 
     With `from_sorted_ids` y_pred holds class numbers, best first, in place of scores.
     """
-    pred = convert_to_node(y_pred)
+    pred: Any = convert_to_node(y_pred)
     if from_sorted_ids:
         true = convert_to_node(y_true, pred.dtype)
         if true.ndim == pred.ndim and true.shape[-1] == 1:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from meganeura import config, ops
-from meganeura.graph.node import Node
 from meganeura.metrics.confusion import FourCounts, checked_thresholds, update_counts
 from meganeura.metrics.metric import safe_divide
 from meganeura.ops.dispatch import convert_to_node
@@ -121,7 +120,7 @@ class AUC(FourCounts):
         weights = np.asarray(self.label_weights, np.float32)
         return safe_divide(ops.sum(ops.multiply(area, weights)), ops.sum(weights))
 
-    def _curve(self) -> tuple[Node, Node]:
+    def _curve(self) -> tuple[Any, Any]:
         tp, fp, tn, fn = self._nodes()
         recall = safe_divide(tp, ops.add(tp, fn))
         if self.curve == "ROC":

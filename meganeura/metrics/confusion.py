@@ -63,6 +63,8 @@ def update_counts(
     A score is positive at a threshold when it is greater. Evenly spaced thresholds are compared by
     rounding the score up to the next one, which is what Keras does.
     """
+    pred: Any
+    true: Any
     pred, true = match_ranks(convert_to_node(y_pred, "float32"), convert_to_node(y_true, "float32"))
     if pred.shape != true.shape:
         raise ValueError(
@@ -132,7 +134,7 @@ class _Count(Metric):
         )
 
     def result(self) -> Any:
-        value = convert_to_node(self.accumulator)
+        value: Any = convert_to_node(self.accumulator)
         return value[0] if len(self.thresholds) == 1 else value
 
     def get_config(self) -> dict[str, Any]:
@@ -243,7 +245,7 @@ class FourCounts(Metric):
         }
         self._counts = {k: self.add_variable(shape, name=name) for k, name in names.items()}
 
-    def _nodes(self) -> tuple[Node, Node, Node, Node]:
+    def _nodes(self) -> tuple[Any, Any, Any, Any]:
         tp, fp, tn, fn = (convert_to_node(self._counts[k]) for k in ("tp", "fp", "tn", "fn"))
         return tp, fp, tn, fn
 

@@ -120,7 +120,13 @@ class IoU(Metric):
 class BinaryIoU(IoU):
     """IoU of the classes 0 and 1, where a score of at least `threshold` is class 1."""
 
-    _fixed = ("num_classes", "ignore_class", "sparse_y_true", "sparse_y_pred", "axis")
+    _fixed: tuple[str, ...] = (
+        "num_classes",
+        "ignore_class",
+        "sparse_y_true",
+        "sparse_y_pred",
+        "axis",
+    )
 
     def __init__(
         self,
@@ -143,7 +149,7 @@ class BinaryIoU(IoU):
 class MeanIoU(IoU):
     """IoU averaged over all classes."""
 
-    _fixed = ("target_class_ids",)
+    _fixed: tuple[str, ...] = ("target_class_ids",)
 
     def __init__(
         self,
@@ -170,7 +176,7 @@ class MeanIoU(IoU):
 class OneHotIoU(IoU):
     """IoU of one-hot targets."""
 
-    _fixed = ("sparse_y_true",)
+    _fixed: tuple[str, ...] = ("sparse_y_true",)
 
     def __init__(
         self,
@@ -190,7 +196,7 @@ class OneHotIoU(IoU):
 class OneHotMeanIoU(MeanIoU):
     """IoU of one-hot targets, averaged over all classes."""
 
-    _fixed = ("target_class_ids", "sparse_y_true")
+    _fixed: tuple[str, ...] = ("target_class_ids", "sparse_y_true")
 
     def __init__(
         self,

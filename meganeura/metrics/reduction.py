@@ -22,7 +22,7 @@ def per_sample(
     """
     mask = get_mask(values)
     values = convert_to_node(values, "float32")
-    weights = None
+    weights: Any = None
     if sample_weight is not None:
         weights = convert_to_node(sample_weight, "float32")
         if mask is not None:
@@ -94,7 +94,9 @@ class MeanMetricWrapper(Mean):
         ):
             self._direction = "down"
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(  # type: ignore[override]
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> None:
         mask = get_mask(y_pred)
         values = self._fn(y_true, y_pred, **self._fn_kwargs)
         weights = apply_mask(sample_weight, mask, "sum")

@@ -160,7 +160,9 @@ class RootMeanSquaredError(Mean):
     def __init__(self, name: str | None = "root_mean_squared_error", dtype: Any = None):
         super().__init__(name, dtype)
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(  # type: ignore[override]
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> None:
         true, pred = pair(self.name, y_true, y_pred)
         Mean.update_state(self, ops.square(ops.subtract(pred, true)), sample_weight)
 
