@@ -7,7 +7,6 @@ from typing import Any
 from meganeura import activations, ops
 from meganeura.layers.layer import Layer
 from meganeura.layers.settings import Settings
-from meganeura.ops.dispatch import convert_to_node
 
 
 class _Pointwise(Settings, Layer):
@@ -148,7 +147,7 @@ class Softmax(_Pointwise):
     def call(self, inputs: Any, mask: Any = None) -> Any:
         if mask is None:
             return activations.softmax(inputs, self.axis)
-        inputs, mask = convert_to_node(inputs), convert_to_node(mask)
+        inputs, mask = ops.convert_to_tensor(inputs), ops.convert_to_tensor(mask)
         fits = zip(reversed(mask.shape), reversed(inputs.shape), strict=False)
         if mask.ndim > inputs.ndim or any(m not in (1, n) for m, n in fits):
             raise ValueError(

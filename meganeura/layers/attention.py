@@ -13,7 +13,6 @@ from meganeura.layers.layer import Layer
 from meganeura.layers.regularization import Dropout
 from meganeura.layers.settings import Settings, as_tuple
 from meganeura.masking import get_mask, set_mask
-from meganeura.ops.dispatch import convert_to_node
 
 _LETTERS = string.ascii_lowercase
 
@@ -96,7 +95,7 @@ class _Attention(Settings, Layer):
     def _weigh(self, scores: Any, mask: Any, training: Any, keep_scores: bool) -> tuple[Any, Any]:
         """Attention weights from scores: with dropout for the sum, and as they are."""
         if mask is not None:
-            mask = convert_to_node(mask)
+            mask = ops.convert_to_tensor(mask)
             axis = -2 * len(self._softmax_axes) - 1  # the heads
             while mask.ndim < scores.ndim:
                 mask = ops.expand_dims(mask, axis)

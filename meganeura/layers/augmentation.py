@@ -8,7 +8,6 @@ from typing import Any
 from meganeura import ops, random
 from meganeura.layers.layer import Layer
 from meganeura.layers.settings import Settings, as_tuple, checked_data_format, one_of
-from meganeura.ops.dispatch import convert_to_node
 
 _FILLS = ("reflect", "wrap", "constant", "nearest")
 _INTERPOLATIONS = ("bilinear", "nearest")
@@ -71,7 +70,7 @@ class _Augmentation(Settings, Layer):
         self.generator = random.SeedGenerator(seed)
 
     def call(self, inputs: Any, training: Any = True) -> Any:
-        x = ops.cast(convert_to_node(inputs), "float32")
+        x = ops.cast(ops.convert_to_tensor(inputs), "float32")
         if not training:
             return self.without_change(x)
         return self._channels_last(x, self.change)

@@ -57,7 +57,7 @@ class _Convolution(Settings, Layer):
                 name="bias",
             )
 
-    def _finish(self, outputs: Any) -> Any:
+    def _bias_and_activation(self, outputs: Any) -> Any:
         """Bias and activation."""
         if self.bias is not None:
             bias = self.bias
@@ -167,7 +167,7 @@ class _Conv(_Convolution):
             time = 1 if self.data_format == "channels_last" else 2
             widths = [(front, 0) if axis == time else (0, 0) for axis in range(3)]
             inputs, options["padding"] = ops.pad(inputs, widths), "valid"
-        return self._finish(ops.conv(inputs, self.kernel, **options))
+        return self._bias_and_activation(ops.conv(inputs, self.kernel, **options))
 
 
 class Conv1D(_Conv):
@@ -258,7 +258,7 @@ class _DepthwiseConv(_Convolution):
         self.built = True
 
     def call(self, inputs: Any) -> Any:
-        return self._finish(ops.depthwise_conv(inputs, self.kernel, **self._options()))
+        return self._bias_and_activation(ops.depthwise_conv(inputs, self.kernel, **self._options()))
 
 
 class DepthwiseConv1D(_DepthwiseConv):
@@ -358,7 +358,7 @@ class _SeparableConv(_Convolution):
         outputs = ops.separable_conv(
             inputs, self.depthwise_kernel, self.pointwise_kernel, **options
         )
-        return self._finish(outputs)
+        return self._bias_and_activation(outputs)
 
 
 class SeparableConv1D(_SeparableConv):
@@ -457,7 +457,7 @@ class _ConvTranspose(_Convolution):
         outputs = ops.conv_transpose(
             inputs, self.kernel, output_padding=self.output_padding, **self._options()
         )
-        return self._finish(outputs)
+        return self._bias_and_activation(outputs)
 
 
 class Conv1DTranspose(_ConvTranspose):

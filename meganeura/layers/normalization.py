@@ -8,7 +8,6 @@ from typing import Any
 from meganeura import config, initializers, ops
 from meganeura.layers.layer import Layer
 from meganeura.layers.settings import Settings, known_channels
-from meganeura.ops.dispatch import convert_to_node
 
 
 def checked_axes(layer: Layer, axis: Any, shape: Sequence[int | None]) -> tuple[int, ...]:
@@ -179,7 +178,7 @@ class BatchNormalization(_Affine):
         self.built = True
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        x = convert_to_node(inputs, "float32")
+        x = ops.convert_to_tensor(inputs, "float32")
         (axis,) = checked_axes(self, self.axis, x.shape)
 
         def spread(weight: Any) -> Any:
@@ -213,7 +212,7 @@ class BatchNormalization(_Affine):
             mean = ops.mean(x, axis=axes, keepdims=True)
             variance = ops.mean(ops.square(ops.subtract(x, mean)), axis=axes)
             return ops.reshape(mean, (-1,)), variance
-        mask = convert_to_node(mask)
+        mask = ops.convert_to_tensor(mask)
         if mask.ndim != x.ndim - 1:
             raise ValueError(
                 f"layer {self.name!r}: a mask of shape {mask.shape} does not fit inputs of shape "
@@ -276,7 +275,7 @@ class LayerNormalization(_Affine):
         self.built = True
 
     def call(self, inputs: Any) -> Any:
-        x = convert_to_node(inputs, "float32")
+        x = ops.convert_to_tensor(inputs, "float32")
         axes = checked_axes(self, self.axis, x.shape)
         centred = ops.subtract(x, ops.mean(x, axis=axes, keepdims=True))
         variance = ops.mean(ops.square(centred), axis=axes, keepdims=True)
@@ -322,7 +321,7 @@ class GroupNormalization(_Affine):
         self.built = True
 
     def call(self, inputs: Any) -> Any:
-        x = convert_to_node(inputs, "float32")
+        x = ops.convert_to_tensor(inputs, "float32")
         (axis,) = checked_axes(self, self.axis, x.shape)
         channels = x.shape[axis]
         split = (*x.shape[:axis], self.groups, channels // self.groups, *x.shape[axis + 1 :])
@@ -361,7 +360,7 @@ class RMSNormalization(Settings, Layer):
         return tuple(input_shape)
 
     def call(self, inputs: Any) -> Any:
-        x = convert_to_node(inputs, "float32")
+        x = ops.convert_to_tensor(inputs, "float32")
         axes = checked_axes(self, self.axis, x.shape)
         square = ops.mean(ops.square(x), axis=axes, keepdims=True)
         outputs = ops.multiply(x, ops.rsqrt(ops.add(square, self.epsilon)))
@@ -383,7 +382,7 @@ class UnitNormalization(Settings, Layer):
         return tuple(input_shape)
 
     def call(self, inputs: Any) -> Any:
-        x = convert_to_node(inputs, "float32")
+        x = ops.convert_to_tensor(inputs, "float32")
         axes = checked_axes(self, self.axis, x.shape)
         square = ops.sum(ops.square(x), axis=axes, keepdims=True)
         return ops.multiply(x, ops.rsqrt(ops.maximum(square, 1e-12)))

@@ -10,7 +10,6 @@ import numpy as np
 from meganeura import config, ops
 from meganeura.layers.layer import Layer
 from meganeura.layers.settings import Settings, as_tuple, one_of
-from meganeura.ops.dispatch import convert_to_node
 
 
 class Rescaling(Settings, Layer):
@@ -25,7 +24,7 @@ class Rescaling(Settings, Layer):
         self.supports_masking = True
 
     def call(self, inputs: Any) -> Any:
-        x = ops.cast(convert_to_node(inputs), "float32")
+        x = ops.cast(ops.convert_to_tensor(inputs), "float32")
         scaled = ops.multiply(x, _constant(self.scale))
         return ops.add(scaled, _constant(self.offset))
 
@@ -129,7 +128,7 @@ class Normalization(Settings, Layer):
         self.count.assign(np.int32(min(count, 2**31 - 1)))
 
     def call(self, inputs: Any) -> Any:
-        x = ops.cast(convert_to_node(inputs), "float32")
+        x = ops.cast(ops.convert_to_tensor(inputs), "float32")
         shape = [n if i in self._kept else 1 for i, n in enumerate(x.shape)]
         if self.mean is None:
             mean = ops.reshape(self.adapt_mean, shape)
@@ -140,7 +139,7 @@ class Normalization(Settings, Layer):
                 np.broadcast_to(np.asarray(v, np.float32), wanted).reshape(shape)
                 for v in (self.mean, self.variance)
             )
-        deviation = ops.maximum(ops.sqrt(convert_to_node(variance)), config.epsilon())
+        deviation = ops.maximum(ops.sqrt(ops.convert_to_tensor(variance)), config.epsilon())
         if self.invert:
             return ops.add(ops.multiply(x, deviation), mean)
         return ops.divide(ops.subtract(x, mean), deviation)
@@ -155,7 +154,7 @@ def encode_categories(layer: Layer, numbers: Any, mode: str, size: int, weights:
     "one_hot" adds an axis (or fills a last axis of length one); the others sum the one-hot
     vectors over the last axis. Numbers outside of [0, size) give zeros.
     """
-    numbers = ops.cast(convert_to_node(numbers), "int32")
+    numbers = ops.cast(ops.convert_to_tensor(numbers), "int32")
     if mode == "int":
         return numbers
     if mode == "one_hot":
@@ -168,7 +167,7 @@ def encode_categories(layer: Layer, numbers: Any, mode: str, size: int, weights:
     if mode == "multi_hot":
         return ops.max(hot, axis=-2)
     if weights is not None:
-        weights = ops.cast(convert_to_node(weights), "float32")
+        weights = ops.cast(ops.convert_to_tensor(weights), "float32")
         if weights.shape != numbers.shape:
             raise ValueError(
                 f"layer {layer.name!r}: count_weights have the shape {weights.shape}, the "
@@ -272,7 +271,7 @@ class Discretization(Settings, Layer):
         return self.bin_boundaries
 
     def call(self, inputs: Any) -> Any:
-        x = ops.expand_dims(ops.cast(convert_to_node(inputs), "float32"), -1)
+        x = ops.expand_dims(ops.cast(ops.convert_to_tensor(inputs), "float32"), -1)
         bounds = np.asarray(self._boundaries(), np.float32)
         reached = ops.cast(ops.greater_equal(x, bounds), "int32")
         number = ops.sum(reached, axis=-1)

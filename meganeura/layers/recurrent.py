@@ -20,7 +20,7 @@ from meganeura.layers.recurrent_cells import (
     initial_state,
     output_size,
 )
-from meganeura.ops.dispatch import convert_to_node, map_tree
+from meganeura.ops.dispatch import map_tree
 from meganeura.variable import Variable
 
 
@@ -130,7 +130,7 @@ class RNN(Layer):
     def call(
         self, sequences: Any, initial_state: Any = None, mask: Any = None, training: Any = False
     ) -> Any:
-        x = convert_to_node(sequences, "float32")
+        x = ops.convert_to_tensor(sequences, "float32")
         batch, length = x.shape[0], x.shape[1]
         if not length:
             raise ValueError(f"layer {self.name!r}: a sequence of {length} steps has no output")
@@ -143,7 +143,7 @@ class RNN(Layer):
             states = variables
         else:
             states = _initial(self.cell, batch)
-        states = map_tree(convert_to_node, list(states))
+        states = map_tree(ops.convert_to_tensor, list(states))
         if len(states) != len(self.state_size):
             raise ValueError(
                 f"layer {self.name!r} has {len(self.state_size)} states, got {len(states)} as "
@@ -165,7 +165,7 @@ class RNN(Layer):
         if fast:  # one large product in place of one a step
             x = cell.project(x, training)
         if mask is not None:
-            mask = ops.cast(convert_to_node(mask), "bool")
+            mask = ops.cast(ops.convert_to_tensor(mask), "bool")
         outputs: list[Any] = []
         output: Any = None
         for t in reversed(range(length)) if self.go_backwards else range(length):
@@ -466,12 +466,12 @@ class TimeDistributed(Layer):
         self.built = True
 
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        x = convert_to_node(inputs)
+        x = ops.convert_to_tensor(inputs)
         self._inner_shape(x.shape)
         batch, time = x.shape[:2]
         options = {}
         if mask is not None:
-            mask = convert_to_node(mask)
+            mask = ops.convert_to_tensor(mask)
             if mask.shape[:2] != (batch, time):
                 raise ValueError(
                     f"layer {self.name!r}: a mask of shape {mask.shape} does not fit inputs of "

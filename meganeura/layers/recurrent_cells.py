@@ -11,7 +11,6 @@ import numpy as np
 from meganeura import initializers, layers, ops, random
 from meganeura.layers.layer import Layer
 from meganeura.layers.settings import Settings, as_tuple, known_channels
-from meganeura.ops.dispatch import convert_to_node
 
 
 class BuiltInCell(Settings, Layer):
@@ -126,7 +125,7 @@ class BuiltInCell(Settings, Layer):
 
         Dropout of the inputs keeps or drops a feature for the whole sequence.
         """
-        inputs = convert_to_node(inputs, "float32")
+        inputs = ops.convert_to_tensor(inputs, "float32")
         if training and self.dropout > 0:
             shape = (inputs.shape[0],) + (1,) * (inputs.ndim - 2) + (inputs.shape[-1],)
             inputs = ops.multiply(inputs, self._mask(shape, self.dropout))
@@ -306,9 +305,9 @@ class GRUCell(BuiltInCell):
         return ops.get_item(self.bias, 0)
 
     def step(self, projected: Any, states: Sequence[Any]) -> tuple[Any, list[Any]]:
-        hidden: Any = convert_to_node(states[0])
+        hidden: Any = ops.convert_to_tensor(states[0])
         dropped, units = self._dropped(hidden), self.units
-        kernel: Any = convert_to_node(self.recurrent_kernel)
+        kernel: Any = ops.convert_to_tensor(self.recurrent_kernel)
         if self.reset_after:
             inner = ops.matmul(dropped, kernel)
             if self.bias is not None:

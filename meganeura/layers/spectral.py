@@ -6,7 +6,6 @@ from typing import Any
 
 from meganeura import initializers, layers, ops
 from meganeura.layers.layer import Layer
-from meganeura.ops.dispatch import convert_to_node
 
 
 def _unit(x: Any) -> Any:
@@ -35,7 +34,7 @@ class SpectralNormalization(Layer):
         if not self.layer.built:
             self.layer.build(input_shape)
             self.layer.built = True
-        kernel = self._kernel()
+        self.kernel = kernel = self._kernel()  # Keras counts it among this layer's weights
         self.vector_u = self.add_weight(
             shape=(1, kernel.shape[-1]),
             initializer=initializers.TruncatedNormal(stddev=0.02),
@@ -59,10 +58,10 @@ class SpectralNormalization(Layer):
         return self.layer(inputs)
 
     def _normalise(self) -> None:
-        kernel = self._kernel()
-        weight = convert_to_node(kernel)
+        kernel = self.kernel
+        weight = ops.convert_to_tensor(kernel)
         matrix = ops.reshape(weight, (-1, weight.shape[-1]))
-        old = convert_to_node(self.vector_u)
+        old = ops.convert_to_tensor(self.vector_u)
         u = old
         for _ in range(self.power_iterations):
             v = _unit(ops.matmul(u, ops.transpose(matrix)))
