@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
 
 from meganeura import dtypes, symbolic
 from meganeura.graph import trace
@@ -18,9 +17,6 @@ from meganeura.tensor import Tensor, to_tensor
 from meganeura.variable import Variable
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-#: Leaves that become arguments of an eager run; variables stay, and are bound as states.
-_ARGUMENTS = (Tensor, np.ndarray)
 
 
 def is_tensor(value: Any) -> bool:
@@ -121,47 +117,10 @@ def operation(function: F) -> F:
 
 
 def _compute(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Run an operation on concrete values at once."""
+    """Run an operation on concrete values at once, as a small plan of its own."""
     from meganeura import function as compilation
 
-    tensors: list[Tensor] = []
-
-    def take(leaf: Any) -> Any:
-        if not isinstance(leaf, _ARGUMENTS):
-            return leaf
-        tensors.append(to_tensor(leaf))
-        return _Slot(len(tensors) - 1)
-
-    args, kwargs = map_tree(take, args), map_tree(take, kwargs)
-    structure: Any = None
-
-    def body(*nodes: Node) -> Sequence[Node]:
-        nonlocal structure
-
-        def give(leaf: Any) -> Any:
-            return nodes[leaf.index] if isinstance(leaf, _Slot) else leaf
-
-        result = function(*map_tree(give, args), **map_tree(give, kwargs))
-        flat: list[Node] = []
-
-        def collect(leaf: Any) -> Any:
-            if not isinstance(leaf, Node):
-                return leaf
-            flat.append(leaf)
-            return _Slot(len(flat) - 1)
-
-        structure = map_tree(collect, result)
-        return flat
-
-    results = compilation.run_traced(body, tensors, optimize=False)
-    return map_tree(lambda s: results[s.index] if isinstance(s, _Slot) else s, structure)
-
-
-class _Slot:
-    """Stands for the tensor of this position in a tree of arguments."""
-
-    def __init__(self, index: int):
-        self.index = index
+    return compilation.run_call(lambda a, k: function(*a, **k), args, kwargs, optimize=False)
 
 
 def refuse_concretization(node: Node, what: str) -> Any:

@@ -1,0 +1,628 @@
+"""Layer: the base of everything that has weights and can be called (https://keras.io/api/layers/base_layer)."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meganeura import dtypes, identifiers, initializers, ops, regularizers
+from meganeura import constraints as constraint_family
+from meganeura.graph import trace
+from meganeura.graph.node import Node
+from meganeura.graph.trace import ConcretizationError
+from meganeura.layers import calling
+from meganeura.layers.calling import Context, InputSpec, Signature, name_scope
+from meganeura.layers.tracking import Tracked
+from meganeura.masking import get_mask, set_mask
+from meganeura.ops.dispatch import any_of, map_tree
+from meganeura.ops.registry import scope
+from meganeura.random import SeedGenerator
+from meganeura.symbolic import KerasTensor
+from meganeura.tensor import Tensor, to_tensor
+from meganeura.variable import Variable
+
+_SHAPE_KEYWORDS = ("input_shape", "input_dim", "batch_input_shape", "batch_shape", "batch_size", "input_dtype")
+
+
+class Layer(Tracked):
+    """Weights and a computation on tensors.
+
+    A subclass creates weights in `build(input_shape)` (or its constructor) with `add_weight`, and
+    defines `call` with `meganeura.ops`. The same `call` computes on arrays, records a graph while
+    a model is being compiled, and wires functional models.
+
+    activity_regularizer: adds a loss on the layer's output
+    trainable:            whether training may change the weights
+    dtype:                only "float32" is computed with
+    name:                 unique in a model; made from the class name if not given
+    """
+
+    file_class_name: str
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        layer = super().__new__(cls)
+        layer._start_tracking()
+        object.__setattr__(layer, "_constructor_arguments", _bound(cls, layer, args, kwargs))
+        return layer
+
+    def __init__(
+        self,
+        *,
+        activity_regularizer: Any = None,
+        trainable: bool = True,
+        dtype: Any = None,
+        autocast: bool = True,
+        name: str | None = None,
+        **kwargs: Any,
+    ):
+        shapes = {k: kwargs.pop(k) for k in _SHAPE_KEYWORDS if k in kwargs}
+        if kwargs:
+            unknown = next(iter(kwargs))
+            known = [n for n in inspect.signature(type(self).__init__).parameters if n not in ("self", "kwargs")]
+            hint = identifiers.suggestion(unknown, [*known, "name", "dtype", "trainable", "activity_regularizer"])
+            raise TypeError(f"layer {type(self).__name__} has no argument {unknown!r}{hint}")
+        if name is not None and (not isinstance(name, str) or "/" in name):
+            raise ValueError(f"layer {type(self).__name__}: name {name!r} must be text without '/'")
+        self._name = name or identifiers.auto_name(type(self).__name__)
+        self.dtype_policy_name = _policy(dtype)
+        self.autocast = autocast
+        self.activity_regularizer = regularizers.get(activity_regularizer)
+        self._trainable = bool(trainable)
+        self.built = False
+        self.input_spec: Any = None
+        self.supports_masking = False
+        self._losses: list[Any] = []
+        self._inbound_nodes: list[Any] = []
+        self._build_shapes: Any = None
+        self._first_input_shape = _first_shape(shapes)
+
+    # --- identity ------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def dtype(self) -> str:
+        return self.dtype_policy_name
+
+    variable_dtype = compute_dtype = dtype
+
+    @property
+    def dtype_policy(self) -> str:
+        return self.dtype_policy_name
+
+    @property
+    def path(self) -> str:
+        return "/".join([*Context.names, self.name])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} name={self.name}, built={self.built}>"
+
+    # --- weights -------------------------------------------------------------------------------
+
+    def add_weight(
+        self,
+        shape: Any = None,
+        initializer: Any = None,
+        dtype: Any = None,
+        trainable: bool = True,
+        autocast: bool = True,
+        regularizer: Any = None,
+        constraint: Any = None,
+        aggregation: Any = None,
+        overwrite_with_gradient: bool = False,
+        name: str | None = None,
+        layout: Any = None,
+    ) -> Variable:
+        """A new weight of this layer. Floating weights are initialised by glorot_uniform by default."""
+        lengths = () if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+        if any(n is None for n in lengths):
+            raise ValueError(
+                f"layer {self.name!r}: weight {name!r} cannot have the shape {lengths}, since a length "
+                "is not known; give the input a definite shape along that axis"
+            )
+        kind = dtypes.standardize(dtype or "float32")
+        if initializer is None:
+            initializer = "glorot_uniform" if kind == "float32" else "zeros"
+        chosen = initializer if isinstance(initializer, (np.ndarray, Tensor)) else initializers.get(initializer)
+        name = name or "variable"
+        variable = Variable(
+            chosen,
+            shape=tuple(int(n) for n in lengths),
+            dtype=kind,
+            trainable=trainable,
+            name=name,
+            path="/".join([*Context.names, name]) if Context.names else f"{self.name}/{name}",
+            regularizer=regularizers.get(regularizer),
+            constraint=constraint_family.get(constraint),
+        )
+        variable.overwrite_with_gradient = overwrite_with_gradient
+        self._own_variable(variable)
+        if not self._trainable:
+            variable.trainable = False
+        return variable
+
+    def add_variable(self, *args: Any, **kwargs: Any) -> Variable:
+        return self.add_weight(*args, **kwargs)
+
+    @property
+    def _layers(self) -> list[Layer]:
+        """The layers directly below this one."""
+        return self._owned_objects(Layer)
+
+    def _flatten_layers(self, include_self: bool = True, recursive: bool = True) -> list[Layer]:
+        found: list[Layer] = [self] if include_self else []
+        seen = {id(x) for x in found}
+        stack = list(reversed(self._layers))
+        while stack:
+            layer = stack.pop()
+            if id(layer) in seen:
+                continue
+            seen.add(id(layer))
+            found.append(layer)
+            if recursive:
+                stack.extend(reversed(layer._layers))
+        return found
+
+    @property
+    def weights(self) -> list[Variable]:
+        """All weights: this layer's in order of creation, then those of the layers below."""
+        own = [*self._trainable_variables, *self._non_trainable_variables]
+        return _unique([*own, *(w for layer in self._layers for w in layer.weights)])
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The weights, and the states of random generators."""
+        own = [*self._trainable_variables, *self._non_trainable_variables]
+        seeds = [g.state for g in self._owned_objects(SeedGenerator)]
+        below = (v for layer in self._layers for v in layer.variables)
+        return _unique([*own, *seeds, *below])
+
+    @property
+    def trainable_weights(self) -> list[Variable]:
+        return [w for w in self.weights if w.trainable] if self._trainable else []
+
+    @property
+    def non_trainable_weights(self) -> list[Variable]:
+        return [w for w in self.weights if not (w.trainable and self._trainable)]
+
+    @property
+    def trainable_variables(self) -> list[Variable]:
+        return [v for v in self.variables if v.trainable] if self._trainable else []
+
+    @property
+    def non_trainable_variables(self) -> list[Variable]:
+        return [v for v in self.variables if not (v.trainable and self._trainable)]
+
+    @property
+    def trainable(self) -> bool:
+        return self._trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        value = bool(value)
+        self._trainable = value
+        for variable in self._trainable_variables:
+            variable.trainable = value
+        for layer in self._layers:
+            layer.trainable = value
+
+    def get_weights(self) -> list[np.ndarray]:
+        """Copies of the weights as arrays, in the order of `weights`."""
+        return [w.numpy() for w in self.weights]
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Set all weights, in the order of `weights`. Nothing changes unless every shape fits."""
+        own, given = self.weights, [np.asarray(w) for w in weights]
+        if len(own) != len(given):
+            raise ValueError(
+                f"layer {self.name!r} has {len(own)} weights, and {len(given)} arrays were given"
+                + ("" if self.built else "; it is not built yet: call it, or build(), first")
+            )
+        for variable, array in zip(own, given, strict=True):
+            if variable.shape != array.shape:
+                raise ValueError(
+                    f"layer {self.name!r}: weight {variable.path!r} has the shape {variable.shape}, and "
+                    f"an array of shape {array.shape} was given"
+                )
+        for variable, array in zip(own, given, strict=True):
+            variable.assign(array)
+
+    def count_params(self) -> int:
+        """The number of elements of all weights."""
+        if not self.built:
+            raise ValueError(f"layer {self.name!r} is not built yet, so its weights cannot be counted")
+        return sum(w.size for w in self.weights)
+
+    def save_own_variables(self, store: dict[str, Any]) -> None:
+        for i, v in enumerate([*self._trainable_variables, *self._non_trainable_variables]):
+            store[str(i)] = v.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        own = [*self._trainable_variables, *self._non_trainable_variables]
+        if len(store) != len(own):
+            raise ValueError(f"layer {self.name!r} has {len(own)} weights, and the file {len(store)} for it")
+        for i, v in enumerate(own):
+            v.assign(np.asarray(store[str(i)]))
+
+    # --- building ------------------------------------------------------------------------------
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "build" in cls.__dict__:
+            cls.build = _wrapped_build(cls.__dict__["build"])  # type: ignore[method-assign]
+
+    def build(self, input_shape: Any = None) -> None:
+        """Create the weights for inputs of this shape. Subclasses override it."""
+        self.built = True
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        if config and not self.built:
+            shapes = {k: _tupled(v) for k, v in config.items()}
+            names = [n for n in inspect.signature(type(self).build).parameters if n != "self"]
+            if "input_shape" in shapes and len(names) == 1:
+                self.build(shapes["input_shape"])
+            elif "shapes_dict" in shapes:
+                self.build(**shapes["shapes_dict"])
+            elif set(shapes) <= set(names):
+                self.build(**shapes)
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        """The shapes that the layer was built with."""
+        if self._build_shapes is None:
+            return None
+        if len(self._build_shapes) == 1:
+            return {"input_shape": next(iter(self._build_shapes.values()))}
+        return dict(self._build_shapes)
+
+    def _ensure_built(self, tensors: dict[str, Any]) -> None:
+        if self.built:
+            return
+        with trace.outside():
+            arguments = calling.build_arguments(self, tensors)
+            if arguments is not None:
+                shapes = map_tree(lambda x: x, arguments)
+                self.build(**shapes)
+                object.__setattr__(self, "_build_shapes", shapes)
+        self.built = True
+
+    # --- calling -------------------------------------------------------------------------------
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The computation, written with `meganeura.ops`. Subclasses define it."""
+        raise NotImplementedError(f"layer {type(self).__name__} defines no call()")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if any_of(KerasTensor, (args, kwargs)):
+            from meganeura.models.operation import call_symbolically
+
+            return call_symbolically(self, args, kwargs)
+        if trace.current() is not None or any_of(Node, (args, kwargs)):
+            return self._record(args, kwargs)
+        return self._compute(args, kwargs)
+
+    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run `call` on nodes (or, when running eagerly, op by op on tensors)."""
+        signature = Signature.of(self)
+        bound = signature.bind(self, args, kwargs)
+        bound = {k: map_tree(_as_input, v) if k != "training" else v for k, v in bound.items()}
+        tensors = calling.tensor_arguments(bound)
+        with name_scope(self.name):
+            if tensors:
+                calling.check_input_spec(self, next(iter(tensors.values())))
+            self._ensure_built(tensors)
+            training = self._resolve_training(signature, bound)
+            self._fill_masks(signature, bound, tensors)
+            given_mask = bound.get("mask")
+            if "mask" in bound and "mask" not in signature.names and not signature.open:
+                del bound["mask"]
+            extra = bound.pop("*", ())
+            with scope(self.name), calling.training_phase(training):
+                positional = [bound.pop(n) for n in list(signature.positional) if n in bound] if extra else []
+                outputs = self.call(*positional, *extra, **bound)
+            self._finish(outputs, tensors, given_mask)
+        return outputs
+
+    def _resolve_training(self, signature: Signature, bound: dict[str, Any]) -> bool | None:
+        """An explicit argument, else what the caller does, else the default of `call`."""
+        given = bound.pop("training", None)
+        if given is None:
+            given = Context.training
+        if given is None:
+            given = signature.defaults.get("training")
+        if "training" in signature.names:
+            bound["training"] = bool(given) if given is not None else False
+        return given
+
+    def _fill_masks(self, signature: Signature, bound: dict[str, Any], tensors: dict[str, Any]) -> None:
+        """Masks that ride on the inputs become the arguments `mask` or `<input>_mask`."""
+        first = True
+        for name, value in tensors.items():
+            mask_name = "mask" if first else f"{name}_mask"
+            own = f"{name}_mask"
+            first = False
+            for argument in dict.fromkeys((own, mask_name)):
+                if argument in signature.names and bound.get(argument) is None:
+                    mask = calling.mask_of(value)
+                    if mask is not None:
+                        bound[argument] = mask
+                    break
+
+    def _finish(self, outputs: Any, tensors: dict[str, Any], given_mask: Any) -> None:
+        if self.activity_regularizer is not None:
+            leaves: list[Any] = []
+            map_tree(lambda x: leaves.append(x) if hasattr(x, "shape") else None, outputs)
+            for leaf in leaves:
+                batch = float(leaf.shape[0]) if leaf.shape else 1.0
+                self.add_loss(self.activity_regularizer(leaf) / batch)
+        if not tensors:
+            return
+        first = next(iter(tensors.values()))
+        mask = given_mask if given_mask is not None else calling.mask_of(first)
+        if mask is None and type(self).compute_mask is Layer.compute_mask:
+            return
+        if not self.supports_masking and type(self).compute_mask is Layer.compute_mask:
+            if mask is not None and any_of((Node, Tensor), mask):
+                warnings.warn(
+                    f"layer {self.name!r} ({type(self).__name__}) got a mask, and passes none on: it does "
+                    "not support masking"
+                )
+            return
+        result = self._output_mask(first, mask, tensors)
+        if isinstance(outputs, (list, tuple)) and isinstance(result, (list, tuple)):
+            for output, m in zip(outputs, result, strict=False):
+                if hasattr(output, "shape"):
+                    set_mask(output, m)
+        elif hasattr(outputs, "shape") and not isinstance(result, (list, tuple)):
+            if get_mask(outputs) is None and outputs is not first:
+                set_mask(outputs, result)
+
+    def _output_mask(self, first: Any, mask: Any, tensors: dict[str, Any]) -> Any:
+        if type(self).compute_mask is Layer.compute_mask:
+            return mask if not isinstance(mask, (list, dict)) else None
+        names = [n for n in inspect.signature(type(self).compute_mask).parameters if n != "self"]
+        if len(names) <= 2:
+            return self.compute_mask(first, mask)
+        by_name = {n: tensors[n] for n in names if n in tensors}
+        masks = {n: calling.mask_of(tensors[n.removesuffix("_mask")])
+                 for n in names if n.endswith("_mask") and n.removesuffix("_mask") in tensors}  # fmt: skip
+        if by_name:
+            return self.compute_mask(**by_name, **masks)
+        return self.compute_mask(first, mask)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """The mask of the output: the input's own, in layers that support masking."""
+        return previous_mask
+
+    def _compute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run on arrays: the whole call is one plan, unless it looks at values on the way."""
+        from meganeura import function
+
+        if function.running_eagerly():
+            return self._record(map_tree(_concrete, args), map_tree(_concrete, kwargs))
+        try:
+            return function.run_call(self._record, args, kwargs, self)
+        except ConcretizationError:
+            with function.eagerly():
+                return self._record(map_tree(_concrete, args), map_tree(_concrete, kwargs))
+
+    # --- losses --------------------------------------------------------------------------------
+
+    def add_loss(self, loss: Any) -> None:
+        """Add a scalar (or several) to what training minimises; call it inside `call`."""
+        for value in loss if isinstance(loss, (list, tuple)) else [loss]:
+            if callable(value) and not hasattr(value, "shape"):
+                value = value()
+            now = trace.current()
+            if now is not None:
+                node = ops.convert_to_node(value)
+                now.losses.append(ops.sum(node) if node.shape else node)
+            else:
+                self._losses.append(value)
+
+    @property
+    def losses(self) -> list[Any]:
+        """The losses of the last call, and of the regularizers on trainable weights."""
+        collected = [x for layer in self._flatten_layers() for x in layer._losses]
+        return [*collected, *self._regularization_losses()]
+
+    def _regularization_losses(self) -> list[Any]:
+        return [w.regularizer(w) for w in self.trainable_weights if w.regularizer is not None]
+
+    def _clear_losses(self) -> None:
+        for layer in self._flatten_layers():
+            layer._losses = []
+
+    @property
+    def metrics(self) -> list[Any]:
+        """The metrics of this layer and those below."""
+        found = list(self._owned_objects(_is_metric_type()))
+        for layer in self._layers:
+            found += [m for m in layer.metrics if not any(m is f for f in found)]
+        return found
+
+    # --- shapes --------------------------------------------------------------------------------
+
+    def compute_output_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """The shape of the output for an input shape, found by tracing the call."""
+        from meganeura.models.operation import output_spec
+
+        def tensor(shape: Any) -> Any:
+            if isinstance(shape, (tuple, list)) and all(n is None or isinstance(n, int) for n in shape):
+                return KerasTensor(shape, dtype=self._expected_dtype())
+            if isinstance(shape, dict):
+                return {k: tensor(v) for k, v in shape.items()}
+            return [tensor(s) for s in shape]
+
+        by_name = {k.removesuffix("_shape"): tensor(v) for k, v in kwargs.items()}
+        spec = output_spec(self, tuple(tensor(a) for a in args), by_name)
+        return map_tree(lambda t: t.shape, spec)
+
+    def _expected_dtype(self) -> str:
+        return "float32"
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """The KerasTensor(s) that a symbolic call returns."""
+        from meganeura.models.operation import output_spec
+
+        return output_spec(self, args, kwargs)
+
+    # --- configs -------------------------------------------------------------------------------
+
+    def get_config(self) -> dict[str, Any]:
+        """What `from_config` needs to make this layer again, without its weights."""
+        config: dict[str, Any] = {"name": self.name, "trainable": self._trainable, "dtype": policy_config()}
+        if self.activity_regularizer is not None:
+            config["activity_regularizer"] = regularizers.serialize(self.activity_regularizer)
+        if type(self).get_config is Layer.get_config and self._constructor_arguments is not None:
+            for name, value in self._constructor_arguments.items():
+                if name not in config and not _is_plain(value):
+                    raise NotImplementedError(
+                        f"layer {type(self).__name__} takes the argument {name!r}, which cannot be saved by "
+                        "itself; define get_config() so that it returns the constructor's arguments"
+                    )
+                config.setdefault(name, value)
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        config = dict(config)
+        if isinstance(config.get("dtype"), dict):
+            config["dtype"] = config["dtype"].get("config", {}).get("name", "float32")
+        return cls(**config)
+
+    # --- functional models ---------------------------------------------------------------------
+
+    def _history(self, which: str) -> Any:
+        if len(self._inbound_nodes) != 1:
+            raise AttributeError(
+                f"layer {self.name!r} was called symbolically {len(self._inbound_nodes)} times, so it has "
+                f"no single {which}"
+            )
+        return getattr(self._inbound_nodes[0], which)
+
+    @property
+    def input(self) -> Any:
+        return self._history("input")
+
+    @property
+    def output(self) -> Any:
+        return self._history("output")
+
+
+def _bound(cls: type, layer: Any, args: Any, kwargs: Any) -> dict[str, Any] | None:
+    """The constructor's arguments by name, for configs."""
+    try:
+        bound = inspect.signature(cls.__init__).bind(layer, *args, **kwargs)
+    except TypeError:
+        return None
+    arguments = dict(bound.arguments)
+    arguments.pop("self", None)
+    extra = arguments.pop("kwargs", {})
+    if any(isinstance(v, tuple) and n == "args" for n, v in arguments.items()):
+        return None
+    return {**arguments, **(extra if isinstance(extra, dict) else {})}
+
+
+def _wrapped_build(build: Callable[..., Any]) -> Callable[..., Any]:
+    """`build` as users call it: under the layer's name, marking it built."""
+    import functools
+
+    @functools.wraps(build)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nested = bool(Context.names) and Context.names[-1] == self.name
+        with name_scope(self.name) if not nested else calling.training_phase(Context.training):
+            with trace.outside():
+                result = build(self, *args, **kwargs)
+        self.built = True
+        if self._build_shapes is None:
+            names = [n for n in inspect.signature(build).parameters if n != "self"]
+            object.__setattr__(self, "_build_shapes", {**dict(zip(names, args, strict=False)), **kwargs})
+        return result
+
+    return wrapped
+
+
+def _unique(values: Sequence[Variable]) -> list[Variable]:
+    found: dict[int, Variable] = {}
+    for v in values:
+        found.setdefault(id(v), v)
+    return list(found.values())
+
+
+def _as_input(value: Any) -> Any:
+    """Arrays among the arguments as tensors; everything else as it is."""
+    if isinstance(value, np.ndarray):
+        now = trace.current()
+        return ops.convert_to_node(value) if now is not None else to_tensor(value)
+    return value
+
+
+def _concrete(value: Any) -> Any:
+    return to_tensor(value) if isinstance(value, np.ndarray) else value
+
+
+def _policy(dtype: Any) -> str:
+    if isinstance(dtype, dict):
+        dtype = dtype.get("config", {}).get("name", "float32")
+    name = getattr(dtype, "name", dtype) or "float32"
+    if name in ("float32", "mixed_float32"):
+        return "float32"
+    try:
+        kind = dtypes.standardize(name)
+    except ValueError:
+        kind = "float32" if "float" in str(name) else ""
+    if kind == "float32" and str(name) != "float32":
+        warnings.warn(f"dtype {name!r} is not offered; this layer computes in float32")
+    return kind or "float32"
+
+
+def policy_config() -> dict[str, Any]:
+    """The dtype policy as Keras 3 writes it."""
+    return {
+        "module": "keras",
+        "class_name": "DTypePolicy",
+        "config": {"name": "float32"},
+        "registered_name": None,
+    }
+
+
+def _first_shape(given: dict[str, Any]) -> tuple[Any, ...] | None:
+    """The batch shape that the old `input_shape=` keywords mean, for the first layer of a Sequential."""
+    whole = given.get("batch_input_shape") or given.get("batch_shape")
+    if whole is not None:
+        return tuple(whole)
+    shape = given.get("input_shape")
+    if shape is None and given.get("input_dim") is not None:
+        shape = (given["input_dim"],)
+    return None if shape is None else (given.get("batch_size"), *shape)
+
+
+def _tupled(value: Any) -> Any:
+    if isinstance(value, list) and all(n is None or isinstance(n, int) for n in value):
+        return tuple(value)
+    if isinstance(value, (list, tuple)):
+        return [_tupled(v) for v in value]
+    return {k: _tupled(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(v) for v in value)
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _is_metric_type() -> type:
+    from meganeura.metrics.metric import Metric
+
+    return Metric
+
+
+__all__ = ["InputSpec", "Layer", "policy_config"]

@@ -1,0 +1,247 @@
+"""Functional models: the graph of symbolic calls between inputs and outputs, replayed on data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meganeura import ops
+from meganeura.layers.layer import Layer
+from meganeura.models.model import Model
+from meganeura.models.operation import CallNode, leaves
+from meganeura.ops.dispatch import map_tree
+from meganeura.symbolic import KerasTensor
+
+
+class Functional(Model):
+    """A model made of symbolic calls. Build one with `Model(inputs, outputs)`.
+
+    inputs, outputs: a KerasTensor, or lists, tuples or dicts of them, in which structure the model
+    takes and returns tensors.
+    """
+
+    def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any):
+        trainable = kwargs.pop("trainable", None)
+        super().__init__(name=name, **kwargs)
+        for what, tree in (("inputs", inputs), ("outputs", outputs)):
+            bad: list[Any] = []
+            map_tree(lambda x, b=bad: None if isinstance(x, KerasTensor) else b.append(x), tree)
+            if bad:
+                raise ValueError(
+                    f"Model: {what} must be KerasTensors, such as Input() and layers called on it "
+                    f"return, and {bad[0]!r} is none"
+                )
+        self._inputs_struct = inputs
+        self._outputs_struct = outputs
+        self._input_tensors = leaves(inputs)
+        self._output_tensors = leaves(outputs)
+        if len({id(t) for t in self._input_tensors}) != len(self._input_tensors):
+            raise ValueError("Model: an input is listed twice")
+        self._calls, self._operations = _plan(self._input_tensors, self._output_tensors)
+        self.built = True
+        if trainable is not None:
+            self.trainable = trainable
+
+    # --- structure -----------------------------------------------------------------------------
+
+    @property
+    def operations(self) -> list[Any]:
+        """Layers and operations in the order in which Keras lists them."""
+        return list(self._operations)
+
+    @property
+    def layers(self) -> list[Layer]:
+        return [o for o in self._operations if isinstance(o, Layer)]
+
+    @property
+    def _layers(self) -> list[Layer]:
+        own = self.layers
+        return [*own, *(x for x in super()._layers if not any(x is o for o in own))]
+
+    @property
+    def inputs(self) -> list[KerasTensor]:
+        return list(self._input_tensors)
+
+    @property
+    def outputs(self) -> list[KerasTensor]:
+        return list(self._output_tensors)
+
+    @property
+    def input(self) -> Any:
+        return self._inputs_struct
+
+    @property
+    def output(self) -> Any:
+        return self._outputs_struct
+
+    @property
+    def input_shape(self) -> Any:
+        return map_tree(lambda t: t.shape, self._inputs_struct)
+
+    @property
+    def output_shape(self) -> Any:
+        return map_tree(lambda t: t.shape, self._outputs_struct)
+
+    @property
+    def input_names(self) -> list[str]:
+        return [_operation_name(t) for t in self._input_tensors]
+
+    @property
+    def output_names(self) -> list[str]:
+        """What losses and metrics of the outputs are called: the names of the layers that make them."""
+        if isinstance(self._outputs_struct, dict):
+            return list(self._outputs_struct)
+        return [_operation_name(t) for t in self._output_tensors]
+
+    # --- running -------------------------------------------------------------------------------
+
+    def build(self, input_shape: Any = None) -> None:
+        self.built = True
+
+    def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        given = self._match(inputs)
+        values: dict[int, Any] = {}
+        for tensor, x in zip(self._input_tensors, given, strict=True):
+            values[id(tensor)] = self._adapt(tensor, x)
+        for node in self._calls:
+            results: list[Any] = []
+            out = node.run(values)
+            map_tree(results.append, out)
+            for tensor, x in zip(leaves(node.outputs), results, strict=True):
+                values[id(tensor)] = x
+        return map_tree(lambda t: values[id(t)], self._outputs_struct)
+
+    def _match(self, inputs: Any) -> list[Any]:
+        """The given tensors in the order of the model's inputs, found by position or by name."""
+        names = self.input_names
+        if isinstance(inputs, dict):
+            keys = list(self._inputs_struct) if isinstance(self._inputs_struct, dict) else names
+            missing = [k for k in keys if k not in inputs]
+            if missing and all(n in inputs for n in names):
+                keys, missing = names, []
+            if missing:
+                raise ValueError(
+                    f"model {self.name!r} needs the inputs {', '.join(map(repr, keys))}, and got "
+                    f"{', '.join(map(repr, inputs))}"
+                )
+            return [inputs[k] for k in keys]
+        flat: list[Any] = []
+        map_tree(flat.append, inputs)
+        if len(flat) != len(self._input_tensors):
+            raise ValueError(
+                f"model {self.name!r} takes {len(self._input_tensors)} input(s) "
+                f"({', '.join(names)}), and {len(flat)} were given"
+            )
+        return flat
+
+    def _adapt(self, tensor: KerasTensor, x: Any) -> Any:
+        """Cast to the input's dtype, and add or drop a last dimension of length 1."""
+        wanted, shape = tensor.shape, tuple(x.shape)
+        if len(shape) == len(wanted) - 1 and wanted[-1] == 1:
+            x = ops.expand_dims(x, -1)
+        elif len(shape) == len(wanted) + 1 and shape[-1] == 1:
+            x = ops.squeeze(x, -1)
+        found = tuple(x.shape)
+        fits = len(found) == len(wanted) and all(
+            a is None or b is None or a == b for a, b in zip(wanted, found, strict=True)
+        )
+        if not fits:
+            raise ValueError(
+                f"model {self.name!r}: input {_operation_name(tensor)!r} expects the shape {wanted}, "
+                f"and got {shape}"
+            )
+        return x if x.dtype == tensor.dtype else _cast(x, tensor.dtype)
+
+    def compute_output_spec(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        from meganeura.models.operation import output_spec
+
+        return output_spec(self, (inputs,), {})
+
+    def get_config(self) -> dict[str, Any]:
+        from meganeura.models.functional_config import functional_config
+
+        if type(self) is not Functional and type(self).__init__ is not Functional.__init__:
+            return super().get_config()
+        return functional_config(self)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        from meganeura.models.functional_config import functional_from_config
+
+        return functional_from_config(cls, config, custom_objects)
+
+
+def _cast(x: Any, dtype: str) -> Any:
+    """Masks survive a cast of the input."""
+    from meganeura.masking import get_mask, set_mask
+
+    out = ops.cast(x, dtype)
+    if (mask := get_mask(x)) is not None:
+        set_mask(out, mask)
+    return out
+
+
+def _operation_name(tensor: KerasTensor) -> str:
+    return str(tensor.history[0].name) if tensor.history else tensor.name
+
+
+def _plan(
+    inputs: list[KerasTensor], outputs: list[KerasTensor]
+) -> tuple[list[CallNode], list[Any]]:
+    """The calls in an order in which they can run, and the operations in Keras's order.
+
+    Keras sorts by depth (the longest way to an output, over all calls of an operation), and within
+    a depth by the order in which a depth-first walk from the outputs first meets the operation.
+    """
+    stop = {id(t) for t in inputs}
+    order: list[CallNode] = []
+    first_met: dict[int, int] = {}
+    operations: dict[int, Any] = {}
+    state: dict[int, int] = {}  # 1 while open, 2 when done
+    stack: list[tuple[CallNode, bool]] = [(_node(t), False) for t in reversed(outputs)]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            state[id(node)] = 2
+            order.append(node)
+            continue
+        if state.get(id(node)):
+            continue
+        state[id(node)] = 1
+        first_met.setdefault(id(node.operation), len(first_met))
+        operations[id(node.operation)] = node.operation
+        stack.append((node, True))
+        if not any(id(t) in stop for t in leaves(node.outputs)):
+            stack.extend((_node(t), False) for t in reversed(node.inputs))
+    depth: dict[int, int] = {}
+    deepest: dict[int, int] = {}
+    for node in reversed(order):
+        d = max(depth.get(id(node), 0), deepest.get(id(node.operation), 0))
+        depth[id(node)] = deepest[id(node.operation)] = d
+        if any(id(t) in stop for t in leaves(node.outputs)):
+            continue
+        for t in node.inputs:
+            before = id(_node(t))
+            depth[before] = max(depth.get(before, 0), d + 1)
+    for t in inputs:
+        node = _node(t)
+        if id(node) not in state:
+            order.append(node)
+            depth[id(node)] = deepest[id(node.operation)] = 0
+            first_met.setdefault(id(node.operation), len(first_met))
+            operations[id(node.operation)] = node.operation
+    ranked = sorted(operations, key=lambda o: (-deepest[o], first_met[o]))
+    calls = [n for n in order if not any(id(t) in stop for t in leaves(n.outputs))]
+    for node in calls:
+        if not node.inputs and type(node.operation).__name__ == "InputLayer":
+            raise ValueError(
+                f"the outputs depend on the input {node.operation.name!r}, which is not among the "
+                "model's inputs"
+            )
+    return calls, [operations[o] for o in ranked]
+
+
+def _node(tensor: KerasTensor) -> CallNode:
+    if tensor.history is None:
+        raise ValueError(f"{tensor!r} was not made by Input() or by a call on it, so no model can use it")
+    operation, index, _ = tensor.history
+    return operation._inbound_nodes[index]

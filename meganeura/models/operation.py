@@ -1,0 +1,167 @@
+"""Symbolic calls: what a functional model is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from meganeura import identifiers, symbolic
+from meganeura.graph import trace
+from meganeura.graph.node import Node
+from meganeura.masking import get_mask, set_mask
+from meganeura.ops.dispatch import any_of, map_tree
+from meganeura.symbolic import KerasTensor
+
+#: What stands in for unknown lengths while shapes are inferred: two runs, and whatever differs
+#: between them is unknown in the result. Prime, and far apart, so that strides keep them apart.
+FILLS = (131, 1009)
+SHORT_FILLS = (11, 37)
+
+
+class CallNode:
+    """One symbolic call of a layer or operation."""
+
+    def __init__(self, operation: Any, args: Any, kwargs: Any, outputs: Any):
+        self.operation = operation
+        self.args = args
+        self.kwargs = kwargs
+        self.outputs = outputs
+        self.inputs: list[KerasTensor] = leaves((args, kwargs))
+        index = len(operation._inbound_nodes)
+        operation._inbound_nodes.append(self)
+        for i, tensor in enumerate(leaves(outputs)):
+            tensor.history = (operation, index, i)
+
+    @property
+    def input(self) -> Any:
+        return self.args[0] if len(self.args) == 1 and not self.kwargs else self.inputs
+
+    @property
+    def output(self) -> Any:
+        return self.outputs
+
+    def run(self, values: Mapping[int, Any], overrides: Mapping[str, Any] | None = None) -> Any:
+        """Call the operation again, on the values that the symbolic inputs stand for."""
+
+        def fill(leaf: Any) -> Any:
+            return values[id(leaf)] if isinstance(leaf, KerasTensor) else leaf
+
+        return self.operation(*map_tree(fill, self.args), **map_tree(fill, self.kwargs))
+
+
+def leaves(tree: Any) -> list[KerasTensor]:
+    """The KerasTensors in a structure, in order."""
+    found: list[KerasTensor] = []
+    map_tree(lambda x: found.append(x) if isinstance(x, KerasTensor) else None, tree)
+    return found
+
+
+class FunctionOperation:
+    """A function of `meganeura.ops` as a step of a functional model."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        self.name = identifiers.auto_name(function.__name__.strip("_"))
+        self._inbound_nodes: list[CallNode] = []
+        self.built = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<operation {self.name}>"
+
+
+def _on_symbols(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    operation = FunctionOperation(function)
+    outputs = infer(operation.function, args, kwargs, operation.name)
+    CallNode(operation, args, kwargs, outputs)
+    return outputs
+
+
+symbolic.handler = _on_symbols
+
+
+def call_symbolically(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A layer's call on KerasTensors: builds it, infers the output, and remembers the call."""
+    outputs = layer.compute_output_spec(*args, **kwargs)
+    made = map_tree(lambda t: KerasTensor(t.shape, t.dtype) if isinstance(t, KerasTensor) else t, outputs)
+    for new, old in zip(leaves(made), leaves(outputs), strict=True):
+        if (mask := get_mask(old)) is not None:
+            set_mask(new, mask)
+            new.mask = mask
+    CallNode(layer, args, kwargs, made)
+    layer.built = True
+    return made
+
+
+def output_spec(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The KerasTensors that `layer` returns, found by tracing it on stand-in shapes."""
+    from meganeura.layers import calling
+
+    if not layer.built:
+        signature = calling.Signature.of(layer)
+        bound = signature.bind(layer, args, kwargs)
+        with calling.name_scope(layer.name):
+            calling.check_input_spec(layer, bound.get(signature.positional[0]) if signature.positional else None)
+            layer._ensure_built(calling.tensor_arguments(bound))
+    return infer(lambda *a, **k: layer._record(a, k), args, kwargs, layer.name)
+
+
+def infer(function: Callable[..., Any], args: Any, kwargs: Any, name: str) -> Any:
+    """Run `function` on nodes of two stand-in shapes; lengths that differ are unknown."""
+    inputs = leaves((args, kwargs))
+    unknown_time = any(None in t.shape[1:] for t in inputs)
+    fills = SHORT_FILLS if unknown_time and not any(len(t.shape) > 3 for t in inputs) else FILLS
+    if not any(None in t.shape for t in inputs):
+        fills = FILLS[:1]
+    runs = [_run_on_nodes(function, args, kwargs, fill) for fill in fills]
+
+    position = -1
+    flat: list[list[Any]] = []
+    for result in runs:
+        found: list[Any] = []
+        map_tree(lambda x, f=found: f.append(x), result)
+        flat.append(found)
+
+    def merge(leaf: Any) -> Any:
+        nonlocal position
+        position += 1
+        nodes = [f[position] for f in flat]
+        if not isinstance(leaf, Node):
+            return leaf
+        tensor = KerasTensor(_merged(nodes), leaf.dtype, name=name)
+        masks = [get_mask(n) for n in nodes]
+        if isinstance(masks[0], Node):
+            set_mask(tensor, KerasTensor(_merged(masks), "bool", name="mask"))
+            tensor.mask = get_mask(tensor)
+        return tensor
+
+    return map_tree(merge, runs[0])
+
+
+def _merged(nodes: list[Any]) -> tuple[int | None, ...]:
+    lengths = zip(*(n.shape for n in nodes), strict=True)
+    return tuple(n[0] if len(set(n)) == 1 else None for n in lengths)
+
+
+def _run_on_nodes(function: Callable[..., Any], args: Any, kwargs: Any, fill: int) -> Any:
+    from meganeura.layers import calling
+
+    with trace.Trace() as recording, calling.training_phase(calling.Context.training):
+
+        def stand_in(leaf: Any) -> Any:
+            if not isinstance(leaf, KerasTensor):
+                return leaf
+            node = recording.input([fill if n is None else n for n in leaf.shape], leaf.dtype, leaf.name)
+            if (mask := get_mask(leaf)) is not None:
+                shape = [fill if n is None else n for n in mask.shape]
+                set_mask(node, recording.input(shape, "bool", "mask"))
+            return node
+
+        result = function(*map_tree(stand_in, args), **map_tree(stand_in, kwargs))
+    return result
+
+
+def has_symbols(tree: Any) -> bool:
+    return any_of(KerasTensor, tree)
