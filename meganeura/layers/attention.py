@@ -406,6 +406,3 @@ class GroupedQueryAttention(_Attention):
         self, query_shape: Any, value_shape: Any, key_shape: Any = None
     ) -> tuple[int | None, ...]:
         return tuple(query_shape)
-
-
-GroupQueryAttention = GroupedQueryAttention

@@ -484,13 +484,3 @@ class Conv3DTranspose(_ConvTranspose):
     """The transpose of a convolution of volumes; the kernel has the shape (*window, filters, channels)."""
 
     rank = 3
-
-
-Convolution1D = Conv1D
-Convolution2D = Conv2D
-Convolution3D = Conv3D
-Convolution1DTranspose = Conv1DTranspose
-Convolution2DTranspose = Conv2DTranspose
-Convolution3DTranspose = Conv3DTranspose
-SeparableConvolution1D = SeparableConv1D
-SeparableConvolution2D = SeparableConv2D

@@ -401,14 +401,14 @@ class Layer(Tracked):
 
     def _compute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run on arrays: the whole call is one plan, unless it looks at values on the way."""
-        from meganeura import function
+        from meganeura.function import eagerly, run_call, running_eagerly
 
-        if function.running_eagerly():
+        if running_eagerly():
             return self._record(map_tree(_concrete, args), map_tree(_concrete, kwargs))
         try:
-            return function.run_call(self._record, args, kwargs, self)
+            return run_call(self._record, args, kwargs, self)
         except ConcretizationError:
-            with function.eagerly():
+            with eagerly():
                 return self._record(map_tree(_concrete, args), map_tree(_concrete, kwargs))
 
     # --- losses --------------------------------------------------------------------------------

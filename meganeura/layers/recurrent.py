@@ -105,7 +105,7 @@ class RNN(Layer):
     def _state_variables(self, batch: int) -> Any:
         if self._held.value is None:
             with trace.outside():
-                zeros = initial_state(self.cell, batch)
+                zeros = _initial(self.cell, batch)
                 self._held.value = map_tree(
                     lambda x: Variable(
                         np.asarray(x), trainable=False, name="rnn_state", path=f"{self.name}/state"
@@ -160,7 +160,7 @@ class RNN(Layer):
     def _run(self, x: Any, states: Any, mask: Any, training: Any) -> tuple[list[Any], Any, Any]:
         cell, length = self.cell, x.shape[1]
         if hasattr(cell, "begin"):
-            cell.begin(x.shape[0], training)
+            cell.begin(training)
         fast = isinstance(cell, BuiltInCell) and type(cell).call is BuiltInCell.call
         if fast:  # one large product in place of one a step
             x = cell.project(x, training)
@@ -195,7 +195,7 @@ class RNN(Layer):
             return shape
         return (shape, *(map_tree(lambda n: (batch, n), s) for s in self.state_size))
 
-    def compute_mask(self, sequences: Any, mask: Any = None, **_: Any) -> Any:
+    def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
         mask = mask[0] if isinstance(mask, (list, tuple)) else mask
         output_mask = mask if self.return_sequences else None
         return [output_mask, *[None] * len(self.state_size)] if self.return_state else output_mask
@@ -408,7 +408,7 @@ class Bidirectional(Layer):
             return (*merged, *states)
         return shape
 
-    def compute_mask(self, sequences: Any, mask: Any = None, **_: Any) -> Any:
+    def compute_mask(self, sequences: Any, mask: Any = None) -> Any:
         mask = mask[0] if isinstance(mask, (list, tuple)) else mask
         mask = mask if self.return_sequences else None
         outputs = [mask, mask] if self.merge_mode is None else [mask]

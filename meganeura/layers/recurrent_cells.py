@@ -70,6 +70,7 @@ class BuiltInCell(Settings, Layer):
             seed=seed,
         )
         self.seed_generator = random.SeedGenerator(seed)
+        self._drops = False  # whether recurrent connections are dropped now
         self._recurrent_mask: Any = None
 
     @property
@@ -136,27 +137,33 @@ class BuiltInCell(Settings, Layer):
     def _mask(self, shape: Sequence[int], rate: float) -> Any:
         return random.dropout(ops.ones(shape, "float32"), rate, seed=self.seed_generator)
 
-    def begin(self, batch: int, training: Any) -> None:
-        """Draw the mask for the recurrent connections, which holds for a whole sequence."""
+    def begin(self, training: Any) -> None:
+        """Start a sequence, for which one mask drops recurrent connections."""
+        self._drops = bool(training) and self.recurrent_dropout > 0
         self._recurrent_mask = None
-        if training and self.recurrent_dropout > 0:
-            self._recurrent_mask = self._mask((batch, self.units), self.recurrent_dropout)
 
     def end(self) -> None:
-        self._recurrent_mask = None
+        self._drops, self._recurrent_mask = False, None
 
     def _dropped(self, state: Any) -> Any:
-        mask = self._recurrent_mask
-        return state if mask is None else ops.multiply(state, mask)
+        if not self._drops:
+            return state
+        if self._recurrent_mask is None:
+            self._recurrent_mask = self._mask(state.shape, self.recurrent_dropout)
+        return ops.multiply(state, self._recurrent_mask)
+
+    def _recur(self, state: Any) -> Any:
+        """The state times the recurrent kernel, for all gates."""
+        return ops.matmul(self._dropped(state), self.recurrent_kernel)
 
     def step(self, projected: Any, states: Sequence[Any]) -> tuple[Any, list[Any]]:
         raise NotImplementedError
 
     def call(self, inputs: Any, states: Any, training: Any = False) -> tuple[Any, Any]:
         nested = isinstance(states, (list, tuple))
-        alone = self._recurrent_mask is None
+        alone = not self._drops
         if alone:
-            self.begin(inputs.shape[0], training)
+            self.begin(training)
         output, new = self.step(self.project(inputs, training), states if nested else [states])
         if alone:
             self.end()
@@ -167,8 +174,7 @@ class SimpleRNNCell(BuiltInCell):
     """h' = activation(x kernel + bias + h recurrent_kernel)."""
 
     def step(self, projected: Any, states: Sequence[Any]) -> tuple[Any, list[Any]]:
-        recurrent = ops.matmul(self._dropped(states[0]), self.recurrent_kernel)
-        output = self.activation(ops.add(projected, recurrent))
+        output = self.activation(ops.add(projected, self._recur(states[0])))
         return output, [output]
 
 
@@ -231,7 +237,7 @@ class LSTMCell(BuiltInCell):
 
     def step(self, projected: Any, states: Sequence[Any]) -> tuple[Any, list[Any]]:
         hidden, carry = states
-        z = ops.add(projected, ops.matmul(self._dropped(hidden), self.recurrent_kernel))
+        z = ops.add(projected, self._recur(hidden))
         i, f, c, o = (z[..., n * self.units : (n + 1) * self.units] for n in range(4))
         kept = ops.multiply(self.recurrent_activation(f), carry)
         added = ops.multiply(self.recurrent_activation(i), self.activation(c))
@@ -360,10 +366,10 @@ class StackedRNNCells(Layer):
             input_shape = (input_shape[0], output_size(cell))
         self.built = True
 
-    def begin(self, batch: int, training: Any) -> None:
+    def begin(self, training: Any) -> None:
         for cell in self.cells:
             if hasattr(cell, "begin"):
-                cell.begin(batch, training)
+                cell.begin(training)
 
     def end(self) -> None:
         for cell in self.cells:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from meganeura import function, initializers, ops
+from meganeura import initializers, ops
+from meganeura.function import run_traced
 from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.identifiers import auto_name, suggestion
@@ -314,7 +315,7 @@ class Optimizer:
             self._apply(list(nodes), weights)
             return []
 
-        function.run_traced(body, [to_tensor(g) for g, _ in pairs])
+        run_traced(body, [to_tensor(g) for g, _ in pairs])
 
     def _checked_variables(
         self, grads: Sequence[Any], variables: Sequence[Variable] | None

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meganeura import function, losses, ops
+from meganeura import losses, ops
+from meganeura.function import compiled
 from meganeura.graph.autodiff import gradients
 from meganeura.graph.trace import Trace
 from meganeura.masking import set_mask
@@ -24,7 +25,7 @@ def gradient_of(loss: losses.Loss, y_true: np.ndarray, y_pred: np.ndarray) -> np
     with Trace() as trace:
         pred = trace.input(y_pred.shape, "float32")
         (slope,) = gradients(loss(y_true, pred), [pred])
-    executable = function.compiled(trace.graph([slope]), optimize=False)
+    executable = compiled(trace.graph([slope]), optimize=False)
     inputs = [to_tensor(y_pred).handle, *(t.handle for t in trace.captured)]
     return np.asarray(executable.run(inputs, [])[0])
 
@@ -106,7 +107,7 @@ def test_a_mask_is_left_out_of_the_mean() -> None:
             losses.MeanSquaredError(reduction)(true, node)
             for reduction in ("sum_over_batch_size", "sum")
         ]
-    executable = function.compiled(trace.graph(results), optimize=False)
+    executable = compiled(trace.graph(results), optimize=False)
     mean, total = executable.run([to_tensor(pred).handle, to_tensor(mask).handle], [])
     assert float(mean) == pytest.approx(1.0) and float(total) == pytest.approx(5.0)
 

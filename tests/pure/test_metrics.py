@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meganeura import function, metrics, ops
+from meganeura import metrics, ops
+from meganeura.function import compiled
 from meganeura.graph.trace import Trace
 from meganeura.tensor import to_tensor
 
@@ -46,7 +47,7 @@ def test_recorded_into_a_graph() -> None:
         true, pred = trace.input((4,), "float32"), trace.input((4, 1), "float32")
         metric.update_state(true, pred)
         result = metric.result()
-    executable = function.compiled(trace.graph([result]), optimize=False)
+    executable = compiled(trace.graph([result]), optimize=False)
     states = [v.handle for v in trace.variables]
     for scores, expected in (([0.9, 0.2, 0.5, 0.7], 0.75), ([0.1, 0.9, 0.1, 0.1], 0.625)):
         inputs = [np.array([1, 0, 0, 0], np.float32), np.array(scores, np.float32)[:, None]]

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from meganeura import function, losses, ops, optim
+from meganeura import losses, ops, optim
+from meganeura.function import compiled
 from meganeura.graph.autodiff import gradients
 from meganeura.graph.trace import Trace
 from meganeura.tensor import to_tensor
@@ -72,7 +73,7 @@ def train(
         loss = losses.SparseCategoricalCrossentropy()(labels, scores)
         slopes = gradients(optimizer.scale_loss(loss), [trace.state(v) for v in variables])
         optimizer.apply(slopes, variables)
-    executable = function.compiled(trace.graph([loss]), optimize=False)
+    executable = compiled(trace.graph([loss]), optimize=False)
     states = [v.handle for v in trace.variables]
     result = []
     for step in range(20):
