@@ -20,7 +20,7 @@ from meganeura.layers.settings import (
 _WINDOW = ("filters", "kernel_size", "strides", "padding", "data_format", "dilation_rate")
 
 
-class _ConvLSTMCell(LSTMCell):
+class ConvLSTMCell(LSTMCell):
     """One step of a ConvLSTM, on (batch, *space, channels)."""
 
     arguments = (*_WINDOW, *LSTMCell.arguments[1:])
@@ -122,7 +122,7 @@ class _ConvLSTM(RNN):
 
     def __init__(self, filters: int, *args: Any, name: str | None = None, **kwargs: Any):
         own = {k: kwargs.pop(k) for k in _OF_LAYER if k in kwargs}
-        cell = _ConvLSTMCell(self.rank, type(self).__name__, filters, *args, **kwargs)
+        cell = ConvLSTMCell(self.rank, type(self).__name__, filters, *args, **kwargs)
         super().__init__(cell, name=name, **own)
 
     def _last(self, shape: Any) -> tuple[Any, ...]:

@@ -208,6 +208,23 @@ def test_dropout_keeps_one_mask_for_a_sequence() -> None:
     assert (np.asarray(layer(x)) == 1).all()
 
 
+@pytest.mark.parametrize("form", ["channels_last", "channels_first"])
+def test_conv_lstm_with_a_window_of_one_is_an_lstm_in_every_pixel(form: str) -> None:
+    x = array(2, 5, 3, 2, 4)
+    layer = layers.ConvLSTM2D(3, 1, return_sequences=True, return_state=True, data_format=form)
+    w = fill(layer, x if form == "channels_last" else np.moveaxis(x, -1, 2))
+    pixels = np.moveaxis(x, 1, 3).reshape(12, 5, 4)
+    flat = [w[0][0, 0], w[1][0, 0], w[2]]
+    expected, states = run(lstm_step, pixels, flat, 2, 3)
+    if form == "channels_last":
+        output, h, _ = (np.asarray(y) for y in layer(x))
+    else:
+        output, h, _ = (np.asarray(y) for y in layer(np.moveaxis(x, -1, 2)))
+        output, h = np.moveaxis(output, 2, -1), np.moveaxis(h, 1, -1)
+    np.testing.assert_allclose(output, np.moveaxis(expected.reshape(2, 3, 2, 5, 3), 3, 1), **CLOSE)
+    np.testing.assert_allclose(h, states[0].reshape(2, 3, 2, 3), **CLOSE)
+
+
 def test_time_distributed_applies_to_each_step() -> None:
     x = array(2, 3, 5, 4)
     layer = layers.TimeDistributed(layers.Conv1D(2, 2))
@@ -351,6 +368,7 @@ def test_errors(call: Callable[[], Any], words: str) -> None:
         lambda: layers.LSTM(3, return_sequences=True, recurrent_dropout=0.1, name="mine"),
         lambda: layers.GRU(3, reset_after=False, kernel_regularizer="l2"),
         lambda: layers.SimpleRNN(3, go_backwards=True),
+        lambda: layers.ConvLSTM1D(3, 2, padding="same", return_sequences=True),
         lambda: layers.RNN([layers.LSTMCell(3), layers.SimpleRNNCell(2)], return_state=True),
         lambda: layers.Bidirectional(layers.LSTM(3), merge_mode="sum"),
         lambda: layers.TimeDistributed(layers.Dense(3)),
