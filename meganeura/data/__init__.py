@@ -1,0 +1,1 @@
+"""Where training data come from: arrays, generators, data sets."""

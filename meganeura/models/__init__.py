@@ -1,0 +1,40 @@
+"""Models (https://keras.io/api/models)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from meganeura.models.functional import Functional as Functional
+from meganeura.models.model import Model as Model
+from meganeura.models.sequential import Sequential as Sequential
+
+
+def model_from_json(json_string: str, custom_objects: Any = None) -> Any:
+    """The model that `to_json` described, with new weights."""
+    from meganeura.layers import deserialize
+
+    try:
+        config = json.loads(json_string)
+    except ValueError as error:
+        raise ValueError(f"model_from_json: the text is not JSON: {error}") from error
+    return deserialize(config, custom_objects)
+
+
+def load_model(filepath: Any, custom_objects: Any = None, compile: bool = True, safe_mode: bool = True) -> Any:
+    """The model that `model.save` wrote; nothing in the file is ever executed."""
+    from meganeura import saving
+
+    return saving.load_model(filepath, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
+
+
+def save_model(model: Any, filepath: Any, overwrite: bool = True, **kwargs: Any) -> None:
+    """Save a whole model: `model.save(filepath)`."""
+    model.save(filepath, overwrite=overwrite, **kwargs)
+
+
+def clone_model(model: Any, input_tensors: Any = None, clone_function: Any = None, **_: Any) -> Any:
+    """A model of the same structure with new weights."""
+    from meganeura.models.cloning import clone
+
+    return clone(model, input_tensors, clone_function)
