@@ -1,0 +1,13 @@
+"""Callbacks (https://keras.io/api/callbacks)."""
+
+from meganeura.callbacks.base import Callback as Callback
+from meganeura.callbacks.files import CSVLogger as CSVLogger
+from meganeura.callbacks.files import LambdaCallback as LambdaCallback
+from meganeura.callbacks.history import History as History
+from meganeura.callbacks.lists import CallbackList as CallbackList
+from meganeura.callbacks.monitors import EarlyStopping as EarlyStopping
+from meganeura.callbacks.monitors import LearningRateScheduler as LearningRateScheduler
+from meganeura.callbacks.monitors import ModelCheckpoint as ModelCheckpoint
+from meganeura.callbacks.monitors import ReduceLROnPlateau as ReduceLROnPlateau
+from meganeura.callbacks.monitors import TerminateOnNaN as TerminateOnNaN
+from meganeura.callbacks.progress import ProgbarLogger as ProgbarLogger

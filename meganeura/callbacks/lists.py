@@ -1,0 +1,124 @@
+"""The list of callbacks that training calls, with the history and the progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+from meganeura.callbacks.base import Callback, looks_at_batches
+
+
+class LazyLogs(MutableMapping[str, Any]):
+    """Logs of a batch that are read from the device when somebody looks at them, and only then."""
+
+    def __init__(self, read: Callable[[], dict[str, Any]]):
+        self._read = read
+        self._values: dict[str, Any] | None = None
+
+    def _get(self) -> dict[str, Any]:
+        if self._values is None:
+            self._values = dict(sorted(self._read().items()))
+        return self._values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._get()[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._get()[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._get()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._get())
+
+    def __len__(self) -> int:
+        return len(self._get())
+
+    def __repr__(self) -> str:
+        return repr(self._get())
+
+
+class CallbackList(Callback):
+    """Calls every callback in order: the user's, then History, then the progress bar."""
+
+    def __init__(
+        self,
+        callbacks: Any = None,
+        add_history: bool = True,
+        add_progbar: bool = True,
+        model: Any = None,
+        verbose: Any = 0,
+        epochs: int = 1,
+        steps: int | None = None,
+        initial_epoch: int = 0,
+        test: bool = False,
+        **params: Any,
+    ):
+        super().__init__()
+        from meganeura.callbacks.history import History
+        from meganeura.callbacks.progress import ProgbarLogger
+
+        if isinstance(callbacks, CallbackList):
+            self.callbacks = list(callbacks.callbacks)
+        else:
+            given = callbacks if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]
+            self.callbacks = list(given)
+        for callback in self.callbacks:
+            if not hasattr(callback, "on_epoch_end") and not hasattr(callback, "on_train_begin"):
+                raise TypeError(f"callbacks must be Callback objects, and {callback!r} is none")
+        verbose = 1 if verbose == "auto" else int(verbose)
+        if verbose not in (0, 1, 2):
+            raise ValueError(f"verbose must be 0, 1, 2 or 'auto', not {verbose!r}")
+        if not test and add_history:
+            history = next((c for c in self.callbacks if isinstance(c, History)), None)
+            if history is None:
+                history = History()
+                self.callbacks.append(history)
+            if model is not None:
+                model.history = history
+        if verbose and add_progbar and not any(isinstance(c, ProgbarLogger) for c in self.callbacks):
+            self.callbacks.append(ProgbarLogger())
+        self.set_params({"verbose": verbose, "epochs": epochs, "steps": steps, **params})
+        if model is not None:
+            self.set_model(model)
+        self.looks_at_batches = any(looks_at_batches(c) for c in self.callbacks)
+
+    def append(self, callback: Any) -> None:
+        self.callbacks.append(callback)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.callbacks)
+
+    def set_params(self, params: dict[str, Any]) -> None:
+        self.params = params
+        for callback in self.callbacks:
+            callback.set_params(params)
+
+    def set_model(self, model: Any) -> None:
+        self._model = model
+        for callback in self.callbacks:
+            callback.set_model(model)
+
+
+def _forward(hook: str, counted: bool) -> Callable[..., None]:
+    def call(self: CallbackList, first: Any = None, logs: Any = None) -> None:
+        if not counted:
+            logs = first
+        logs = {} if logs is None else logs
+        for callback in self.callbacks:
+            method = getattr(callback, hook, None)
+            if method is not None:
+                method(first, logs) if counted else method(logs)
+
+    return call
+
+
+for _hook in ("train_begin", "train_end", "test_begin", "test_end", "predict_begin", "predict_end"):
+    setattr(CallbackList, f"on_{_hook}", _forward(f"on_{_hook}", False))
+for _kind in ("train", "test", "predict"):
+    for _end in ("begin", "end"):
+        _hook = f"on_{_kind}_batch_{_end}"
+        setattr(CallbackList, _hook, _forward(_hook, True))
+for _end in ("begin", "end"):
+    setattr(CallbackList, f"on_epoch_{_end}", _forward(f"on_epoch_{_end}", True))
