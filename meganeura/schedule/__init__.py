@@ -1,0 +1,26 @@
+"""From a graph to a plan: kernels, their order, and their memory."""
+
+from __future__ import annotations
+
+import time
+
+from meganeura.graph.node import Graph
+from meganeura.schedule.grouping import Grouping
+from meganeura.schedule.memory import assemble
+from meganeura.schedule.plan import Buffer as Buffer
+from meganeura.schedule.plan import Kernel as Kernel
+from meganeura.schedule.plan import Limits as Limits
+from meganeura.schedule.plan import Plan as Plan
+from meganeura.schedule.prepare import prepared
+
+
+def schedule(graph: Graph, limits: Limits) -> Plan:
+    """The plan that computes `graph` on a device of these limits."""
+    from meganeura.schedule import templates
+
+    templates.load()
+    start = time.perf_counter()
+    ready = prepared(graph, limits)
+    plan = assemble(ready, Grouping(ready, limits).ordered(), limits)
+    plan.statistics["schedule_seconds"] = time.perf_counter() - start
+    return plan

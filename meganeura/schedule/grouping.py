@@ -1,0 +1,178 @@
+"""Which nodes are stored, and which share a kernel."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from meganeura.graph.node import LEAVES, Graph, Node
+from meganeura.ops.registry import REGISTRY
+from meganeura.schedule.kernels import Draft, MapDraft, RowDraft, TemplateDraft, depends
+from meganeura.schedule.plan import Limits
+
+#: What recomputing an element costs, in simple operations.
+_COST = {"random_bits": 60, "power": 16, "gelu": 16, "erf": 12, "divide": 3, "sqrt": 3, "rsqrt": 3}
+_COST |= dict.fromkeys(
+    ("exp", "log", "expm1", "log1p", "tanh", "sigmoid", "silu", "softplus", "sin", "cos", "tan", "swiglu"), 6
+)
+_LOAD = 6
+_DEEPEST = 40
+#: Movement that templates read through; more than this many divisions are better done once.
+_VIEWS = ("reshape", "transpose", "broadcast_to", "slice", "flip", "pad")
+
+
+def stored_nodes(graph: Graph, limits: Limits) -> dict[int, Node]:
+    """The nodes whose values are kept in memory: results, products, reductions, and whatever is
+    dearer to compute again for every reader than to store once."""
+    order = graph.nodes()
+    stored: dict[int, Node] = {}
+    consumers: dict[int, list[Node]] = defaultdict(list)
+    for node in order:
+        for x in {id(x): x for x in node.inputs}.values():
+            consumers[id(x)].append(node)
+    for node in graph.roots:
+        stored[id(node)] = node
+    for node in order:
+        if REGISTRY[node.op].kind in ("template", "reduction"):
+            stored[id(node)] = node
+        if REGISTRY[node.op].kind == "template":
+            for x in node.inputs:
+                base = _operand_base(x)
+                stored[id(base)] = base
+    cost: dict[int, int] = {}
+    depth: dict[int, int] = {}
+    limit = 24 if limits.software else 60
+    for node in order:
+        if node.op in LEAVES or node.op == "literal":
+            cost[id(node)] = 0 if node.op == "constant" else _LOAD
+            depth[id(node)] = 0
+            continue
+        own = _COST.get(node.op, 1) + sum(_LOAD if id(x) in stored else cost[id(x)] for x in node.inputs)
+        deep = 1 + max((0 if id(x) in stored else depth[id(x)] for x in node.inputs), default=0)
+        cost[id(node)], depth[id(node)] = min(own, 10**6), deep
+        if id(node) in stored:
+            continue
+        readers = consumers[id(node)]
+        again = own - _LOAD
+        many = len(readers) > 1 and again * (len(readers) - 1) > limit
+        widened = again >= 12 and any(
+            r.size >= 8 * max(node.size, 1) and REGISTRY[r.op].kind != "reduction" for r in readers
+        )
+        if many or widened or deep > _DEEPEST:
+            stored[id(node)] = node
+    return stored
+
+
+def _operand_base(x: Node) -> Node:
+    """What a template's operand is a view of; the operand itself where it is no simple view."""
+    base, pads, reshapes = x, 0, 0
+    while base.op in _VIEWS:
+        pads += base.op == "pad"
+        reshapes += base.op == "reshape"
+        base = base.inputs[0]
+    if pads > 1 or reshapes > 3 or (base is not x and base.op == "constant"):
+        return x
+    return base
+
+
+class Grouping:
+    """Drafts of kernels, and which needs which."""
+
+    def __init__(self, graph: Graph, limits: Limits):
+        self.graph = graph
+        self.limits = limits
+        self.stored = stored_nodes(graph, limits)
+        self.drafts: list[Draft] = []
+        self.owner: dict[int, int] = {}
+        self.ancestors: list[int] = []
+        self._readers: dict[int, list[int]] = defaultdict(list)
+        self._scalars: list[int] = []
+        for node in graph.nodes():
+            if id(node) in self.stored and node.size and not self._is_leaf(node):
+                self._place(node)
+
+    def _is_leaf(self, node: Node) -> bool:
+        return node.op in ("input", "state", "literal")
+
+    def materialised(self, node: Node) -> bool:
+        return id(node) in self.stored or self._is_leaf(node)
+
+    def _place(self, node: Node) -> None:
+        needs = depends(node, self.materialised)
+        needed = [self.owner[id(x)] for x in needs if id(x) in self.owner]
+        kind = REGISTRY[node.op].kind
+        if kind != "template":
+            for d in self._candidates(node, needed, needs, kind):
+                if self._acyclic(d, needed) and self.drafts[d].try_add(node):
+                    self._join(d, node, needed)
+                    for x in needs:
+                        self._readers[id(x)].append(d)
+                    return
+        make = {"template": TemplateDraft, "reduction": RowDraft}.get(kind, MapDraft)
+        draft = make(node, self.limits, self.materialised)
+        draft.write()
+        self._check(draft)
+        self.drafts.append(draft)
+        d = len(self.drafts) - 1
+        bits = 0
+        for x in needed:
+            bits |= self.ancestors[x] | 1 << x
+        self.ancestors.append(bits)
+        self.owner[id(node)] = d
+        for x in needs:
+            self._readers[id(x)].append(d)
+        if kind not in ("template", "reduction") and node.size == 1:
+            self._scalars.append(d)
+
+    def _check(self, draft: Draft) -> None:
+        if len(draft.bindings.nodes) > self.limits.storage_buffers:
+            node = draft.outputs[0]
+            raise ValueError(
+                f"{node.op} of shape {node.shape} (layer {node.scope!r}) reads {len(draft.bindings.nodes)} tensors "
+                f"at once, and the device offers {self.limits.storage_buffers}"
+            )
+
+    def _candidates(self, node: Node, needed: list[int], needs: list[Node], kind: str) -> list[int]:
+        """Drafts to try, the nearest first."""
+        found: dict[int, None] = {}
+        for d in sorted(needed, reverse=True):
+            found[d] = None
+        siblings = sorted({d for x in needs for d in self._readers[id(x)]}, reverse=True)
+        for d in siblings[:8]:
+            draft = self.drafts[d]
+            same = draft.kind == "row" if kind == "reduction" else draft.kind == "map"
+            if same:
+                found[d] = None
+        if kind != "reduction" and node.size == 1 and self._scalars:
+            found[self._scalars[-1]] = None
+        return list(found)[:12]
+
+    def _acyclic(self, d: int, needed: list[int]) -> bool:
+        return not any(x != d and self.ancestors[x] >> d & 1 for x in needed)
+
+    def _join(self, d: int, node: Node, needed: list[int]) -> None:
+        self.owner[id(node)] = d
+        bits = self.ancestors[d]
+        for x in needed:
+            if x != d:
+                bits |= self.ancestors[x] | 1 << x
+        self.ancestors[d] = bits
+        for e in range(len(self.drafts)):
+            if self.ancestors[e] >> d & 1:
+                self.ancestors[e] |= bits
+
+    def ordered(self) -> list[Draft]:
+        """The drafts, each after those it needs, rewritten without what nobody reads."""
+        roots = {id(n) for n in self.graph.roots}
+        for d, draft in enumerate(self.drafts):
+            hidden = frozenset(
+                id(n)
+                for n in draft.outputs
+                if id(n) not in roots and all(r == d for r in self._outside(n))
+            )
+            if hidden:
+                draft.write(hidden)
+        position = sorted(range(len(self.drafts)), key=lambda d: (bin(self.ancestors[d]).count("1"), d))
+        return [self.drafts[d] for d in position]
+
+    def _outside(self, node: Node) -> list[int]:
+        return self._readers[id(node)]

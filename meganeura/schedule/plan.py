@@ -1,0 +1,62 @@
+"""Plan: what a backend runs, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device offers, as far as kernels depend on it."""
+
+    storage_buffers: int = 8
+    binding_bytes: int = 128 << 20
+    workgroup_bytes: int = 16 << 10
+    invocations: int = 256
+    workgroups: int = 65535
+    software: bool = False
+
+
+@dataclass
+class Buffer:
+    """role: input, state, constant, output or temporary; `position` counts within inputs, states, outputs."""
+
+    id: int
+    bytes: int
+    role: str
+    position: int
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes | None = None
+
+
+@dataclass
+class Kernel:
+    """One dispatch: its text, its size, and which buffers it reads and writes."""
+
+    name: str
+    wgsl: str
+    workgroups: tuple[int, int, int]
+    bindings: list[tuple[int, bool]]
+    scopes: tuple[str, ...] = ()
+    bytes: int = 0
+    flops: int = 0
+
+
+@dataclass
+class Plan:
+    """Kernels in order over buffers. `outputs` and `states` name the buffer of each position."""
+
+    buffers: list[Buffer]
+    kernels: list[Kernel]
+    inputs: list[int]
+    states: list[int]
+    outputs: list[int]
+    statistics: dict[str, Any] = field(default_factory=dict)
+
+
+def storage_bytes(count: int, dtype: str) -> int:
+    """Bytes that a tensor takes on the device: bool as u32, four bytes of uint8 to a word, at least 16."""
+    size = -(-count // 4) * 4 if dtype == "uint8" else 4 * count
+    return max(16, -(-size // 16) * 16)

@@ -1,0 +1,78 @@
+"""Before kernels are formed: equal nodes become one, aliases go, and long reductions are split."""
+
+from __future__ import annotations
+
+import math
+
+from meganeura.graph.node import Graph, Node
+from meganeura.ops.registry import make
+from meganeura.schedule.plan import Limits
+
+_NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
+
+
+def prepared(graph: Graph, limits: Limits) -> Graph:
+    """An equal graph without repetition, in which no reduction runs on a handful of threads."""
+    known: dict[object, Node] = {}
+    new: dict[int, Node] = {}
+    leaves = {id(n) for n in (*graph.inputs, *graph.states)}
+    for node in graph.nodes():
+        if id(node) in leaves:
+            new[id(node)] = node
+            continue
+        inputs = tuple(new[id(x)] for x in node.inputs)
+        if node.op == "stop_gradient" or (node.op == "cast" and inputs[0].dtype == node.dtype):
+            new[id(node)] = inputs[0]
+            continue
+        key = (node.op, node.attribute_key(), tuple(id(x) for x in inputs))
+        found = known.get(key)
+        if found is None:
+            found = Node(node.op, inputs, node.attributes, node.shape, node.dtype, node.scope)
+            known[key] = found
+            split = _split(found, limits)
+            if split is not None:
+                known[key] = found = split
+        new[id(node)] = found
+    return Graph(
+        graph.inputs,
+        [new[id(n)] for n in graph.outputs],
+        graph.states,
+        {i: new[id(n)] for i, n in graph.updates.items()},
+    )
+
+
+def _split(node: Node, limits: Limits) -> Node | None:
+    """A long reduction with few rows, as two: over chunks, then over the chunks' results.
+
+    Each has a fixed order, so the result does not depend on timing.
+    """
+    if node.op not in _NEUTRAL or node.dtype not in ("float32",):
+        return None
+    (x,) = node.inputs
+    axes = node.attributes["axes"]
+    length = math.prod(x.shape[a] for a in axes)
+    kept = [i for i in range(x.ndim) if i not in axes]
+    rows = math.prod(x.shape[i] for i in kept)
+    contiguous = bool(axes) and max(axes) == x.ndim - 1
+    lanes = 256 if contiguous and not limits.software else 1
+    wanted = 64 if limits.software else 32768
+    if length < 1024 or rows * lanes >= wanted:
+        return None
+    chunks = min(length // (64 * lanes) or 1, max(wanted // (rows * lanes), 1), 512)
+    if chunks < 2:
+        return None
+    each = -(-length // chunks)
+    lengths = [x.shape[i] for i in kept]
+    flat = make("transpose", x, axes=(*kept, *axes)) if (*kept, *axes) != tuple(range(x.ndim)) else x
+    flat = make("reshape", flat, shape=(*lengths, length))
+    if each * chunks != length:
+        none = (0,) * len(kept)
+        flat = make(
+            "pad", flat, low=(*none, 0), high=(*none, each * chunks - length), value=_NEUTRAL[node.op]
+        )
+    flat = make("reshape", flat, shape=(*lengths, chunks, each))
+    partial = make(node.op, flat, axes=(len(kept) + 1,), keepdims=False)
+    total = make(node.op, partial, axes=(len(kept),), keepdims=False)
+    for made in (flat, partial, total):
+        made.scope = node.scope
+    return total if total.shape == node.shape else make("reshape", total, shape=node.shape)

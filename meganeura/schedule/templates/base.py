@@ -1,0 +1,67 @@
+"""What a kernel template is given, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from meganeura.graph.node import Node
+from meganeura.schedule.plan import Limits
+
+
+@dataclass
+class KernelBody:
+    """The text of a kernel without its bindings, load and store functions, and `main`."""
+
+    workgroup_size: tuple[int, int, int]
+    workgroups: tuple[int, int, int]
+    declarations: str
+    body: str
+
+
+class Context(Protocol):
+    """The view that a template has of its operands and its result: logical coordinates only."""
+
+    node: Node
+    inputs: list[Node]
+    limits: Limits
+
+    def load(self, operand: int) -> str: ...
+    def vector_axis(self, operand: int) -> int | None: ...
+    def load4(self, operand: int) -> str: ...
+
+    store: str
+    vector_store: bool
+    store4: str
+
+
+Lower = Callable[[Context], KernelBody]
+TEMPLATES: dict[str, Lower] = {}
+
+
+def template(*ops: str) -> Callable[[Lower], Lower]:
+    """Register the lowering of these operations."""
+
+    def register(function: Lower) -> Lower:
+        for op in ops:
+            TEMPLATES[op] = function
+        return function
+
+    return register
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def fold_workgroups(count: int, limit: int = 65535) -> tuple[tuple[int, int, int], str]:
+    """A count of workgroups as a 2-D size within the limit, and the WGSL text of the flat number.
+
+    Kernels guard against numbers past the count.
+    """
+    if count <= limit:
+        return (count, 1, 1), "group.x"
+    rows = ceil_div(count, limit)
+    columns = ceil_div(count, rows)
+    return (columns, rows, 1), f"(group.y * {columns}u + group.x)"
