@@ -143,13 +143,13 @@ def power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _whole_divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "f":
-        return np.floor(a / b)
+        return np.floor_divide(a, b)
     return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
 
 
 def _modulo(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "f":
-        return a - np.floor(a / b) * b
+        return np.mod(a, b)
     return np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b)))
 
 
@@ -198,15 +198,15 @@ _FLOAT_UNARY: dict[str, tuple[Any, str, Any, tuple[float, float], bool]] = {
     "expm1": (np.expm1, "mg_expm1({0})", lambda n, x: add(n, 1.0), (-3, 3), True),
     "log": (np.log, "log({0})", lambda n, x: div(1.0, x), (0.1, 9), True),
     "log1p": (np.log1p, "mg_log1p({0})", lambda n, x: div(1.0, add(x, 1.0)), (-0.8, 9), True),
-    "sin": (np.sin, "sin({0})", lambda n, x: make("cos", x), (-3, 3), True),
-    "cos": (np.cos, "cos({0})", lambda n, x: neg(make("sin", x)), (-3, 3), True),
-    "tan": (np.tan, "tan({0})", lambda n, x: add(mul(n, n), 1.0), (-1.2, 1.2), True),
+    "sin": (np.sin, "mg_sin({0})", lambda n, x: make("cos", x), (-3, 3), True),
+    "cos": (np.cos, "mg_cos({0})", lambda n, x: neg(make("sin", x)), (-3, 3), True),
+    "tan": (np.tan, "mg_tan({0})", lambda n, x: add(mul(n, n), 1.0), (-1.2, 1.2), True),
     "sinh": (np.sinh, "mg_sinh({0})", lambda n, x: make("cosh", x), (-3, 3), True),
     "cosh": (np.cosh, "mg_cosh({0})", lambda n, x: make("sinh", x), (-3, 3), True),
     "tanh": (np.tanh, "mg_tanh({0})", lambda n, x: sub(1.0, mul(n, n)), (-3, 3), True),
-    "arcsin": (np.arcsin, "asin({0})", lambda n, x: make("rsqrt", sub(1.0, mul(x, x))), (-0.9, 0.9), True),
-    "arccos": (np.arccos, "acos({0})", lambda n, x: neg(make("rsqrt", sub(1.0, mul(x, x)))), (-0.9, 0.9), True),
-    "arctan": (np.arctan, "atan({0})", lambda n, x: div(1.0, add(mul(x, x), 1.0)), (-3, 3), True),
+    "arcsin": (np.arcsin, "mg_asin({0})", lambda n, x: make("rsqrt", sub(1.0, mul(x, x))), (-0.9, 0.9), True),
+    "arccos": (np.arccos, "mg_acos({0})", lambda n, x: neg(make("rsqrt", sub(1.0, mul(x, x)))), (-0.9, 0.9), True),
+    "arctan": (np.arctan, "mg_atan({0})", lambda n, x: div(1.0, add(mul(x, x), 1.0)), (-3, 3), True),
     "sigmoid": (sigmoid, "mg_sigmoid({0})", lambda n, x: mul(n, sub(1.0, n)), (-4, 4), True),
     "erf": (erf, "mg_erf({0})", lambda n, x: mul(make("exp", neg(mul(x, x))), 2 / math.sqrt(math.pi)), (-3, 3), True),
     "silu": (lambda x: x * sigmoid(x), "mg_silu({0})", _silu_derivative, (-4, 4), True),
@@ -245,8 +245,9 @@ register(
             else f"mg_gelu({operands[0]})"
         ),
         lambda random: [
-            Sample((random.uniform(-4, 4, (3, 5)).astype("float32"),), {"approximate": a})
+            Sample((random.uniform(-4, 4, shape).astype("float32"),), {"approximate": a})
             for a in (True, False)
+            for shape in ((3, 5), (1,), (0, 2))
         ],
     )
 )
@@ -294,7 +295,7 @@ def _signed(name: str, numpy: Any, floats: str, ints: str, rule: Any, smooth: bo
     )
 
 
-_signed("negative", np.negative, "-{0}", "-{0}", lambda node, g: [neg(g)])
+_signed("negative", np.negative, "-({0})", "-({0})", lambda node, g: [neg(g)])
 _signed("abs", np.abs, "abs({0})", "abs({0})", _chain(lambda n, x: make("sign", x)))
 _signed("sign", np.sign, "mg_sign({0})", "sign({0})", zero_gradient, smooth=False)
 
@@ -324,7 +325,10 @@ register(
         np.logical_not,
         zero_gradient,
         "!({0})",
-        lambda random: [Sample((random.uniform(0, 1, (3, 5)) > 0.5,), {}, gradient=False)],
+        lambda random: [
+            Sample((random.uniform(0, 1, shape) > 0.5,), {}, gradient=False)
+            for shape in ((3, 5), (1,), (0, 2))
+        ],
     )
 )
 register(
@@ -337,7 +341,11 @@ register(
         lambda operands, dtypes, node: (
             f"(~{operands[0]}{' & 255u' if dtypes[0] == 'uint8' else ''})"
         ),
-        lambda random: [Sample((np.arange(-4, 5, dtype="int32"),), {}, gradient=False)],
+        lambda random: [
+            Sample((np.arange(low, high, dtype="int32").astype(dtype),), {}, gradient=False)
+            for dtype in _INTEGER
+            for low, high in ((-4, 5), (3, 4), (0, 0))
+        ],
     )
 )
 
@@ -371,9 +379,14 @@ register(
         ],
         _cast_wgsl,
         lambda random: [
-            Sample((random.uniform(0, 9, (4, 3)).astype(a),), {"dtype": b}, gradient=False)
+            Sample((random.uniform(0, 9, (4, 3)).astype(a),), {"dtype": b}, gradient=a == b)
             for a in ("float32", "int32", "uint8", "bool", "uint32")
             for b in ("float32", "int32", "uint8", "bool", "uint32")
+        ]
+        + [
+            Sample((np.full(shape, -2.75, "float32"),), {"dtype": b}, gradient=False)
+            for shape in ((1,), (0, 2))
+            for b in ("float32", "int32", "bool")
         ],
     )
 )
@@ -386,7 +399,8 @@ register(
         zero_gradient,
         "{0}",
         lambda random: [
-            Sample((random.uniform(0, 9, (4, 3)).astype("float32"),), {}, gradient=False)
+            Sample((random.uniform(0, 9, shape).astype("float32"),), {}, gradient=False)
+            for shape in ((4, 3), (1,), (0, 2))
         ],
     )
 )
@@ -444,6 +458,19 @@ def _hypotenuse(node: Node) -> Node:
     return add(mul(a, a), mul(b, b))
 
 
+def _mod_samples(random: np.random.Generator) -> list[Sample]:
+    def draw(low: float, high: float) -> np.ndarray:
+        return random.uniform(low, high, (3, 5)).astype("float32")
+
+    divisor = draw(1, 3)  # and a dividend that stays clear of its multiples, where mod jumps
+    dividend = divisor * (np.floor(draw(-4, 4)) + draw(0.2, 0.8))
+    return [
+        *_binary_samples(-9, 9, smooth=False, dtypes=("float32", "int32", "uint32"))(random),
+        Sample((dividend, divisor), {}),
+        Sample((dividend, -divisor), {}),
+    ]
+
+
 _N = _NUMBER
 #: name: (NumPy, WGSL by dtype, gradient rule, kinds, samples)
 _BINARY: dict[str, tuple[Any, dict[str, str], GradientRule, Sequence[str], Any]] = {
@@ -457,15 +484,15 @@ _BINARY: dict[str, tuple[Any, dict[str, str], GradientRule, Sequence[str], Any]]
     "divide": (np.divide, {"any": "{0} / {1}"},
                _both(lambda n, g: div(g, n.inputs[1]), lambda n, g: neg(div(mul(g, n), n.inputs[1]))),
                _FLOAT, _binary_samples(0.5, 3)),
-    "floor_divide": (_whole_divide, {"float32": "floor({0} / {1})", "any": "mg_int_div({0}, {1})",
+    "floor_divide": (_whole_divide, {"float32": "mg_float_div({0}, {1})", "any": "mg_int_div({0}, {1})",
                                      "uint32": "mg_uint_div({0}, {1})"},
                      zero_gradient, _N, _binary_samples(0.5, 9, smooth=False, dtypes=("float32", "int32", "uint32"))),
     "mod": (_modulo, {"float32": "mg_float_mod({0}, {1})", "any": "mg_int_mod({0}, {1})",
                       "uint32": "mg_uint_mod({0}, {1})"},
             _both(lambda n, g: g, lambda n, g: neg(mul(g, make("floor_divide", *n.inputs)))),
-            _N, _binary_samples(-9, 9, smooth=False, dtypes=("float32", "int32", "uint32"))),
-    "power": (power, {"float32": "mg_pow({0}, {1})", "any": "i32(round(mg_pow(f32({0}), f32({1}))))",
-                      "uint32": "u32(round(mg_pow(f32({0}), f32({1}))))"},
+            _N, _mod_samples),
+    "power": (power, {"float32": "mg_pow({0}, {1})", "any": "mg_int_pow({0}, {1})",
+                      "uint32": "mg_uint_pow({0}, {1})"},
               _both(_power_base, _power_exponent), _N, _binary_samples(0.5, 3, dtypes=("float32", "int32"))),
     "maximum": (np.maximum, {"float32": "mg_max({0}, {1})", "any": "max({0}, {1})", "uint32": "max({0}, {1})"},
                 _both(lambda n, g: _prefer(n, g, 0), lambda n, g: _prefer(n, g, 1)), _N,
@@ -473,7 +500,7 @@ _BINARY: dict[str, tuple[Any, dict[str, str], GradientRule, Sequence[str], Any]]
     "minimum": (np.minimum, {"float32": "mg_min({0}, {1})", "any": "min({0}, {1})", "uint32": "min({0}, {1})"},
                 _both(lambda n, g: _prefer(n, g, 0), lambda n, g: _prefer(n, g, 1)), _N,
                 _binary_samples(-3, 3, dtypes=_N)),
-    "arctan2": (np.arctan2, {"any": "atan2({0}, {1})"},
+    "arctan2": (np.arctan2, {"any": "mg_atan2({0}, {1})"},
                 _both(lambda n, g: div(mul(g, n.inputs[1]), _hypotenuse(n)),
                       lambda n, g: neg(div(mul(g, n.inputs[0]), _hypotenuse(n)))),
                 _FLOAT, _binary_samples(0.5, 3)),
@@ -512,7 +539,8 @@ for _name, _sign in _COMPARISONS.items():
             _infer(_name, "bool", _kinds),
             getattr(np, _name),
             zero_gradient,
-            f"({{0}} {_sign} {{1}})",
+            # Drivers take `!=` for ordered: false where one is NaN.
+            "!({0} == {1})" if _name == "not_equal" else f"({{0}} {_sign} {{1}})",
             _binary_samples(-2, 2, smooth=False, dtypes=_NUMBER),
         )
     )
@@ -549,7 +577,7 @@ def _where_gradient(node: Node, g: Node) -> list[Node | None]:
 
 def _where_samples(random: np.random.Generator) -> list[Sample]:
     found = []
-    for shapes in (((3, 5), (3, 5), (3, 5)), ((3, 1), (5,), ()), ((0,), (1,), ())):
+    for shapes in (((3, 5), (3, 5), (3, 5)), ((3, 1), (5,), ()), ((0,), (1,), ()), ((1,), (), (1,))):
         condition = random.uniform(0, 1, shapes[0]) > 0.5
         values = [random.uniform(-3, 3, s).astype("float32") for s in shapes[1:]]
         found.append(Sample((condition, *values), {}))

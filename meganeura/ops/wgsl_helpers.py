@@ -4,7 +4,10 @@ The code writer includes those that a kernel mentions, and what they mention in 
 where WGSL's own functions overflow, lose accuracy near zero, or leave NaN to the driver.
 """
 
+from meganeura.ops.wgsl_trigonometry import TRIGONOMETRY
+
 HELPERS: dict[str, str] = {
+    **TRIGONOMETRY,
     # A call keeps the compiler from evaluating the constant, which WGSL forbids for inf and NaN.
     "mg_from_bits": "fn mg_from_bits(bits: u32) -> f32 { return bitcast<f32>(bits); }",
     "mg_isnan": "fn mg_isnan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }",
@@ -51,7 +54,7 @@ HELPERS: dict[str, str] = {
     let r = x / (2.0 + x);
     let s = r * r;
     return 2.0 * r * (1.0 + s * (0.33333333 + s * (0.2 + s * (0.14285714 + s * (0.11111111
-      + s * 0.090909091)))));
+      + s * (0.090909091 + s * 0.076923077))))));
   }
   return log(1.0 + x);
 }""",
@@ -88,21 +91,73 @@ HELPERS: dict[str, str] = {
         "fn mg_gelu_tanh(x: f32) -> f32 { return 0.5 * x"
         " * (1.0 + mg_tanh(0.79788456 * (x + 0.044715 * x * x * x))); }"
     ),
-    # Negative bases have a power where the exponent is whole; WGSL leaves them undefined.
+    # Negative bases have a power where the exponent is whole; WGSL leaves them undefined. Small
+    # whole exponents are products, which are exact where exp2(b log2(a)) is not.
     "mg_pow": """fn mg_pow(a: f32, b: f32) -> f32 {
   if (b == 0.0 || a == 1.0) { return 1.0; }
-  if (mg_isnan(a) || mg_isnan(b)) { return a + b; }
+  if (mg_isnan(a) || mg_isnan(b)) { return mg_from_bits(0x7fc00000u); }
+  let size = abs(a);
   let whole = floor(b) == b;
   let half = 0.5 * b;
   let odd = whole && floor(half) != half;
-  if (a == 0.0) {
-    return select(0.0, mg_from_bits(0x7f800000u), b < 0.0);
+  let negative = (bitcast<u32>(a) & 0x80000000u) != 0u;
+  var r = 1.0;
+  if (size == 0.0) {
+    r = select(0.0, mg_from_bits(0x7f800000u), b < 0.0);
+  } else if (whole && abs(b) <= 64.0) {
+    var p = size;
+    for (var n = u32(abs(b)); n != 0u; n >>= 1u) {
+      if ((n & 1u) != 0u) { r *= p; }
+      p *= p;
+    }
+    if (b < 0.0) { r = select(1.0 / r, 0.0, !mg_isfinite(r)); }
+  } else if (size != 1.0) {
+    r = pow(size, b);
   }
-  let r = select(pow(abs(a), b), 1.0, abs(a) == 1.0);
-  if (a > 0.0) { return r; }
-  return select(select(r, -r, odd), mg_from_bits(0x7fc00000u), !whole);
+  if (!negative || size == 0.0 && !odd) { return r; }
+  return select(select(r, -r, odd), mg_from_bits(0x7fc00000u), !whole && mg_isfinite(a) && size != 0.0);
 }""",
-    "mg_float_mod": "fn mg_float_mod(a: f32, b: f32) -> f32 { return a - floor(a / b) * b; }",
+    "mg_int_pow": """fn mg_int_pow(a: i32, b: i32) -> i32 {
+  if (b < 0) { return select(select(0, select(1, -1, (b & 1) != 0), a == -1), 1, a == 1); }
+  return bitcast<i32>(mg_uint_pow(bitcast<u32>(a), u32(b)));
+}""",
+    "mg_uint_pow": """fn mg_uint_pow(a: u32, b: u32) -> u32 {
+  var r = 1u;
+  var p = a;
+  for (var n = b; n != 0u; n >>= 1u) {
+    if ((n & 1u) != 0u) { r *= p; }
+    p *= p;
+  }
+  return r;
+}""",
+    # The remainder with the dividend's sign, exact whatever the quotient: long division of the
+    # significands, one bit of the quotient at a time.
+    "mg_remainder": """fn mg_remainder(a: f32, b: f32) -> f32 {
+  let ua = bitcast<u32>(a) & 0x7fffffffu;
+  let ub = bitcast<u32>(b) & 0x7fffffffu;
+  if (ua >= 0x7f800000u || ub > 0x7f800000u || ub < 0x800000u) { return mg_from_bits(0x7fc00000u); }
+  if (ua < ub) { return a; }
+  let mb = (ub & 0x7fffffu) | 0x800000u;
+  var m = (ua & 0x7fffffu) | 0x800000u;
+  for (var e = ub >> 23u; e < (ua >> 23u); e++) {
+    if (m >= mb) { m -= mb; }
+    m <<= 1u;
+  }
+  if (m >= mb) { m -= mb; }
+  let r = ldexp(f32(m), i32(ub >> 23u) - 150);
+  return select(r, -r, a < 0.0);
+}""",
+    "mg_float_mod": """fn mg_float_mod(a: f32, b: f32) -> f32 {
+  let r = mg_remainder(a, b);
+  return select(r, r + b, r != 0.0 && (r < 0.0) != (b < 0.0));
+}""",
+    # Through the exact remainder: the floor of a rounded quotient can be one off.
+    "mg_float_div": """fn mg_float_div(a: f32, b: f32) -> f32 {
+  if (b == 0.0) { return a / b; }
+  let r = mg_remainder(a, b);
+  let q = round((a - r) / b);
+  return select(q, q - 1.0, r != 0.0 && (r < 0.0) != (b < 0.0));
+}""",
     "mg_int_div": """fn mg_int_div(a: i32, b: i32) -> i32 {
   if (b == 0) { return 0; }
   if (b == -1) { return -a; }
