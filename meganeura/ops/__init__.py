@@ -108,6 +108,9 @@ from meganeura.ops.creation import (
     zeros_like as zeros_like,
 )
 from meganeura.ops.cumsum import (
+    cumprod as cumprod,
+)
+from meganeura.ops.cumsum import (
     cumsum as cumsum,
 )
 from meganeura.ops.dispatch import convert_to_node as convert_to_node

@@ -6,6 +6,7 @@ Inside, tensors are channels-last: inputs (N, *spatial, C), kernels (*window, C 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ def output_length(n: int, k: int, stride: int, pair: tuple[int, int], dilation: 
 # --- references: one matrix product over gathered patches --------------------------------------
 
 
-def _taps(
+def window_slices(
     window: Sequence[int], strides: Sequence[int], dilation: Sequence[int], out: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
     """Each place of the window with the slice of the padded input that it meets."""
@@ -49,30 +50,44 @@ def _patches(
 ) -> np.ndarray:
     """(N, *out, taps, C)."""
     padded = _padded(x, padding)
-    parts = [padded[(slice(None), *where)] for _, where in _taps(window, strides, dilation, out)]
+    parts = [
+        padded[(slice(None), *where)] for _, where in window_slices(window, strides, dilation, out)
+    ]
     return np.stack(parts, axis=-2)
 
 
-def _conv_reference(
+#: Gathered patches repeat each input element once per place of the window; batches whose patches
+#: would hold more elements than this are worked on in parts.
+_LARGEST_PATCHES = 1 << 25
+
+
+def _parts(batch: int, per_item: int) -> Iterator[slice]:
+    step = max(1, _LARGEST_PATCHES // max(per_item, 1))
+    return (slice(at, at + step) for at in range(0, batch, step))
+
+
+def conv_reference(
     x: np.ndarray, kernel: np.ndarray, strides: Any, padding: Pairs, dilation: Any, groups: int
 ) -> np.ndarray:
     window, (per, outputs) = kernel.shape[:-2], kernel.shape[-2:]
-    out = tuple(map(output_length, x.shape[1:-1], window, strides, padding, dilation))
-    if 0 in (*out, x.shape[0]):
-        return np.zeros((x.shape[0], *out, outputs), x.dtype)
-    patches = _patches(x, window, strides, padding, dilation, out)
-    taps = patches.shape[-2]
-    if groups == 1:
-        flat = patches.reshape(-1, taps * per) @ kernel.reshape(taps * per, outputs)
-        return flat.reshape(x.shape[0], *out, outputs)
-    grouped = patches.reshape(-1, taps, groups, per)
+    lengths = map(output_length, x.shape[1:-1], window, strides, padding, dilation)
+    out = tuple(max(n, 0) for n in lengths)
+    y = np.zeros((x.shape[0], *out, outputs), x.dtype)
+    if not y.size or not kernel.size:
+        return y
+    taps = math.prod(window)
     weights = kernel.reshape(taps, per, groups, outputs // groups)
-    if per == 1:
-        return np.einsum("ptg,tgo->pgo", grouped[..., 0], weights[:, 0]).reshape(
-            x.shape[0], *out, outputs
-        )
-    flat = np.einsum("ptgc,tcgo->pgo", grouped, weights, optimize=True)
-    return flat.reshape(x.shape[0], *out, outputs)
+    for part in _parts(x.shape[0], math.prod(out) * taps * x.shape[-1]):
+        patches = _patches(x[part], window, strides, padding, dilation, out)
+        if groups == 1:
+            flat = patches.reshape(-1, taps * per) @ kernel.reshape(taps * per, outputs)
+        elif per == 1:
+            flat = np.einsum("ptg,tgo->pgo", patches.reshape(-1, taps, groups), weights[:, 0])
+        else:
+            grouped = patches.reshape(-1, taps, groups, per)
+            flat = np.einsum("ptgc,tcgo->pgo", grouped, weights, optimize=True)
+        y[part] = flat.reshape(-1, *out, outputs)
+    return y
 
 
 def _input_gradient_reference(
@@ -91,13 +106,13 @@ def _input_gradient_reference(
     if dy.size:
         grouped = dy.reshape(*dy.shape[:-1], groups, outputs // groups)
         weights = kernel.reshape(*window, per, groups, outputs // groups)
-        for tap, where in _taps(window, strides, dilation, out):
+        for tap, where in window_slices(window, strides, dilation, out):
             if groups == 1:
                 part = dy @ kernel[tap].T
             else:
-                part = np.einsum("...go,cgo->...gc", grouped, weights[tap]).reshape(
-                    *dy.shape[:-1], -1
-                )
+                many = per > 1 and outputs > groups  # then a product of matrices pays
+                part = np.einsum("...go,cgo->...gc", grouped, weights[tap], optimize=many)
+                part = part.reshape(*dy.shape[:-1], -1)
             full[(slice(None), *where)] += part
     inside = tuple(slice(a, a + n) for (a, _), n in zip(padding, input_shape[1:-1], strict=True))
     return full[(slice(None), *inside)]
@@ -113,34 +128,53 @@ def _kernel_gradient_reference(
     groups: int,
 ) -> np.ndarray:
     window, (per, outputs) = kernel_shape[:-2], kernel_shape[-2:]
+    out, taps = dy.shape[1:-1], math.prod(window)
+    dk = np.zeros((taps, per, groups, outputs // groups), dy.dtype)
     if not dy.size or not x.size:
-        return np.zeros(kernel_shape, dy.dtype)
-    patches = _patches(x, window, strides, padding, dilation, dy.shape[1:-1])
-    taps = patches.shape[-2]
-    flat = dy.reshape(-1, outputs)
-    if groups == 1:
-        return (patches.reshape(-1, taps * per).T @ flat).reshape(kernel_shape)
-    grouped = patches.reshape(-1, taps, groups, per)
-    upstream = flat.reshape(-1, groups, outputs // groups)
-    out = np.einsum("ptgc,pgo->tcgo", grouped, upstream, optimize=True)
-    return out.reshape(kernel_shape)
+        return dk.reshape(kernel_shape)
+    for part in _parts(x.shape[0], math.prod(out) * taps * x.shape[-1]):
+        upstream = dy[part].reshape(-1, groups, outputs // groups)
+        if groups > 1 and per == 1:  # every channel on its own: no product of matrices to gain from
+            padded = _padded(x[part], padding)
+            for index, (_, where) in enumerate(window_slices(window, strides, dilation, out)):
+                view = padded[(slice(None), *where)].reshape(-1, groups)
+                dk[index, 0] += np.einsum("pg,pgo->go", view, upstream)
+            continue
+        patches = _patches(x[part], window, strides, padding, dilation, out)
+        if groups == 1:
+            flat = patches.reshape(-1, taps * per).T @ upstream[:, 0]
+        else:
+            grouped = patches.reshape(-1, taps, groups, per)
+            flat = np.einsum("ptgc,pgo->tcgo", grouped, upstream, optimize=True)
+        dk += flat.reshape(dk.shape)
+    return dk.reshape(kernel_shape)
 
 
 # --- shape rules -------------------------------------------------------------------------------
 
 
-def _check(
+def output_shape(
     x: Shape, kernel: Shape, strides: Any, padding: Any, dilation: Any, groups: int
 ) -> Shape:
+    """The shape of a convolution; raises ValueError where its operands do not fit."""
     spatial = len(x) - 2
-    if not 1 <= spatial <= 3 or len(kernel) != spatial + 2:
+    if not 1 <= spatial <= 3 or len(kernel) != spatial + 2 or 0 in kernel[:-2]:
         raise ValueError(
-            f"convolution: an input of shape {x} and a kernel of shape {kernel} do not fit; expected "
-            "(batch, *spatial, channels) and (*window, channels / groups, outputs) with 1 to 3 spatial dimensions"
+            f"convolution: an input of shape {x} and a kernel of shape {kernel} do not fit; "
+            "expected (batch, *spatial, channels) and (*window, channels / groups, outputs) with 1 to "
+            "3 spatial dimensions"
         )
-    if x[-1] != kernel[-2] * groups or kernel[-1] % groups:
+    if not len(strides) == len(padding) == len(dilation) == spatial:
         raise ValueError(
-            f"convolution: {x[-1]} input channels in {groups} groups do not fit a kernel of shape {kernel}"
+            f"convolution: strides {strides}, padding {padding} and dilation {dilation} need one "
+            f"entry for each of the {spatial} spatial dimensions"
+        )
+    if min(min(pair) for pair in padding) < 0:
+        raise ValueError(f"convolution: padding {padding} must not be negative")
+    if groups < 1 or x[-1] != kernel[-2] * groups or kernel[-1] % groups:
+        raise ValueError(
+            f"convolution: {x[-1]} input channels in {groups} groups do not fit a kernel of shape "
+            f"{kernel}"
         )
     out = tuple(map(output_length, x[1:-1], kernel[:-2], strides, padding, dilation))
     if min(out) < 1 and 0 not in x:
@@ -151,8 +185,41 @@ def _check(
     return (x[0], *(max(n, 0) for n in out), kernel[-1])
 
 
-def _infer(x: Node, kernel: Node, strides: Any, padding: Any, dilation: Any, groups: int) -> Any:
-    return _check(x.shape, kernel.shape, strides, padding, dilation, groups), "float32"
+def _floats(*nodes: Node) -> None:
+    if any(n.dtype != "float32" for n in nodes):
+        found = " and ".join(n.dtype for n in nodes)
+        raise ValueError(f"convolution computes in float32, and got {found}; cast its operands")
+
+
+def _infer(x: Node, kernel: Node, **geometry: Any) -> tuple[Shape, str]:
+    _floats(x, kernel)
+    return output_shape(x.shape, kernel.shape, **geometry), "float32"
+
+
+def _upstream_fits(dy: Shape, x: Shape, kernel: Shape, geometry: dict[str, Any]) -> None:
+    """A gradient's operand must have the shape of the convolution that it belongs to."""
+    expected = output_shape(x, kernel, **geometry)
+    if dy != expected:
+        raise ValueError(
+            f"convolution gradient: the upstream gradient has the shape {dy}, but an input of shape "
+            f"{x} and a kernel of shape {kernel} give {expected}"
+        )
+
+
+def _input_gradient_infer(
+    dy: Node, kernel: Node, input_shape: Shape, **geometry: Any
+) -> tuple[Shape, str]:
+    _floats(dy, kernel)
+    _upstream_fits(dy.shape, tuple(input_shape), kernel.shape, geometry)
+    return tuple(input_shape), "float32"
+
+
+def _kernel_gradient_infer(
+    x: Node, dy: Node, kernel_shape: Shape, **geometry: Any
+) -> tuple[Shape, str]:
+    _floats(x, dy)
+    _upstream_fits(dy.shape, x.shape, tuple(kernel_shape), geometry)
+    return tuple(kernel_shape), "float32"
 
 
 def _geometry(node: Node) -> dict[str, Any]:
@@ -201,6 +268,9 @@ _CASES: tuple[tuple[Shape, Shape, Any, Any, Any, int], ...] = (
     ((1, 4, 5, 3, 2), (2, 2, 2, 2, 3), (1, 2, 1), ((0, 1), (1, 0), (0, 0)), (1, 1, 1), 1),
     ((1, 1, 1, 1), (1, 1, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
     ((3, 10, 9, 8), (3, 3, 8, 16), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    ((2, 9, 7, 6), (3, 3, 1, 12), (2, 1), ((1, 0), (1, 1)), (1, 2), 6),
+    ((1, 8, 33, 4), (5, 5, 4, 67), (1, 1), ((2, 2), (2, 2)), (1, 1), 1),
+    ((0, 5, 5, 2), (3, 3, 2, 4), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
 )
 
 
@@ -208,7 +278,7 @@ def _samples(which: str) -> Any:
     def samples(random: np.random.Generator) -> list[Sample]:
         found = []
         for x, kernel, strides, padding, dilation, groups in _CASES:
-            out = _check(x, kernel, strides, padding, dilation, groups)
+            out = output_shape(x, kernel, strides, padding, dilation, groups)
             geometry = {
                 "strides": strides,
                 "padding": padding,
@@ -228,12 +298,12 @@ def _samples(which: str) -> Any:
     return samples
 
 
-register(Op("conv", "template", _infer, _conv_reference, _conv_gradient, samples=_samples("conv")))
+register(Op("conv", "template", _infer, conv_reference, _conv_gradient, samples=_samples("conv")))
 register(
     Op(
         "conv_input_gradient",
         "template",
-        lambda dy, kernel, input_shape, **_: (tuple(input_shape), "float32"),
+        _input_gradient_infer,
         _input_gradient_reference,
         _input_gradient_gradient,
         samples=_samples("input"),
@@ -243,7 +313,7 @@ register(
     Op(
         "conv_kernel_gradient",
         "template",
-        lambda x, dy, kernel_shape, **_: (tuple(kernel_shape), "float32"),
+        _kernel_gradient_infer,
         _kernel_gradient_reference,
         _kernel_gradient_gradient,
         samples=_samples("kernel"),

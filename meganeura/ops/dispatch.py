@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-
 from meganeura import dtypes, symbolic
 from meganeura.graph import trace
 from meganeura.graph.node import Node
@@ -118,9 +117,9 @@ def operation(function: F) -> F:
 
 def _compute(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run an operation on concrete values at once, as a small plan of its own."""
-    from meganeura import function as compilation
+    from meganeura.function import run_call
 
-    return compilation.run_call(lambda a, k: function(*a, **k), args, kwargs, optimize=False)
+    return run_call(lambda a, k: function(*a, **k), args, kwargs, optimize=False)
 
 
 def refuse_concretization(node: Node, what: str) -> Any:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from meganeura.graph.node import Node, Shape
-from meganeura.ops.convolution import _check, _conv_reference
+from meganeura.ops.convolution import conv_reference, output_shape
 from meganeura.ops.matmul import _infer as _matmul_infer
 from meganeura.ops.matmul import _reference as _matmul_reference
-from meganeura.ops.pointwise import broadcast_shapes, gelu, sigmoid, softplus
+from meganeura.ops.pointwise import _infer as pointwise_infer
+from meganeura.ops.pointwise import gelu, sigmoid, softplus
 from meganeura.ops.registry import Op, Sample, register
 
 #: Activations that a product can end with: name -> (NumPy, the pointwise op and its attributes).
@@ -52,7 +53,7 @@ def _fused_conv_infer(
     groups: int,
     activation: str,
 ) -> Any:
-    shape: Shape = _check(x.shape, kernel.shape, strides, padding, dilation, groups)
+    shape: Shape = output_shape(x.shape, kernel.shape, strides, padding, dilation, groups)
     _bias(bias, shape[-1], activation)
     return shape, "float32"
 
@@ -64,7 +65,7 @@ def _fused_matmul(
 
 
 def _fused_conv(x: Any, kernel: Any, bias: Any, activation: str, **geometry: Any) -> np.ndarray:
-    return ACTIVATIONS[activation][0](_conv_reference(x, kernel, **geometry) + bias)
+    return ACTIVATIONS[activation][0](conv_reference(x, kernel, **geometry) + bias)
 
 
 def _matmul_samples(random: np.random.Generator) -> list[Sample]:
@@ -73,6 +74,10 @@ def _matmul_samples(random: np.random.Generator) -> list[Sample]:
         ((5, 7), (7, 9), False, False),
         ((7, 5), (9, 7), True, True),
         ((2, 3, 4), (4, 6), False, False),
+        ((3, 2, 5), (3, 4, 5), False, True),
+        ((65, 33), (33, 70), False, False),
+        ((1, 1), (1, 1), False, False),
+        ((0, 3), (3, 2), False, False),
     ):
         for activation in ACTIVATIONS:
             arrays = [random.standard_normal(s).astype("float32") for s in (a, b)]
@@ -85,14 +90,28 @@ def _matmul_samples(random: np.random.Generator) -> list[Sample]:
 
 def _conv_samples(random: np.random.Generator) -> list[Sample]:
     found = []
-    for activation in ACTIVATIONS:
-        x = random.standard_normal((2, 6, 5, 3)).astype("float32")
-        kernel = random.standard_normal((3, 3, 3, 7)).astype("float32")
-        bias = random.standard_normal(7).astype("float32")
-        geometry = {"strides": (1, 2), "padding": ((1, 1), (0, 1)), "dilation": (1, 1), "groups": 1}
-        found.append(
-            Sample((x, kernel, bias), {**geometry, "activation": activation}, gradient=False)
-        )
+    wide = ((2, 6, 5, 3), (3, 3, 3, 7), (1, 2), ((1, 1), (0, 1)), (1, 1), 1)
+    cases = [(wide, activation) for activation in ACTIVATIONS]
+    for case in (
+        ((1, 7, 6, 4), (3, 2, 2, 6), (1, 1), ((0, 1), (1, 0)), (1, 2), 2),
+        ((2, 5, 5, 3), (3, 3, 1, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 3),
+        ((2, 9, 3), (4, 3, 5), (2,), ((1, 2),), (1,), 1),
+        ((1, 3, 4, 3, 2), (2, 2, 2, 2, 3), (1, 1, 1), ((0, 0),) * 3, (1, 1, 1), 1),
+        ((1, 1, 1, 1), (1, 1, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1), 1),
+        ((0, 5, 5, 2), (3, 3, 2, 4), (1, 1), ((1, 1), (1, 1)), (1, 1), 1),
+    ):
+        cases.append((case, "silu"))
+    for (x, kernel, strides, padding, dilation, groups), activation in cases:
+        shapes = (x, kernel, (kernel[-1],))
+        arrays = tuple(random.standard_normal(s).astype("float32") for s in shapes)
+        attributes = {
+            "strides": strides,
+            "padding": padding,
+            "dilation": dilation,
+            "groups": groups,
+            "activation": activation,
+        }
+        found.append(Sample(arrays, attributes, gradient=False))
     return found
 
 
@@ -107,7 +126,7 @@ def _pair(random: np.random.Generator) -> list[Sample]:
         Sample(
             tuple(random.standard_normal(s).astype("float32") for s in shapes), {}, gradient=False
         )
-        for shapes in (((3, 4), (3, 4)), ((5,), (2, 5)), ((1,), (1,)))
+        for shapes in (((3, 4), (3, 4)), ((5,), (2, 5)), ((1,), (1,)), ((0, 3), (3,)))
     ]
 
 
@@ -116,7 +135,12 @@ def _triple(random: np.random.Generator) -> list[Sample]:
         Sample(
             tuple(random.standard_normal(s).astype("float32") for s in shapes), {}, gradient=False
         )
-        for shapes in (((3, 4), (3, 4), ()), ((5,), (5,), (5,)))
+        for shapes in (
+            ((3, 4), (3, 4), ()),
+            ((5,), (5,), (5,)),
+            ((1,), (1,), ()),
+            ((0, 2), (2,), (1,)),
+        )
     ]
 
 
@@ -124,7 +148,7 @@ register(
     Op(
         "swiglu",
         "pointwise",
-        lambda g, u: (broadcast_shapes(g, u, what="swiglu"), "float32"),
+        pointwise_infer("swiglu", kinds=("float32",)),
         lambda g, u: g * sigmoid(g) * u,
         wgsl="(mg_silu({0}) * {1})",
         samples=_pair,
@@ -134,7 +158,7 @@ register(
     Op(
         "axpy",
         "pointwise",
-        lambda x, y, alpha: (broadcast_shapes(x, y, alpha, what="axpy"), "float32"),
+        pointwise_infer("axpy", kinds=("float32",)),
         lambda x, y, alpha: x + alpha * y,
         wgsl="fma({2}, {1}, {0})",
         samples=_triple,

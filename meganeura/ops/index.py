@@ -63,6 +63,8 @@ def _take_samples(random: np.random.Generator) -> list[Sample]:
         ((2, 5, 3), (2, 2), 1),
         ((4, 6), (), 1),
         ((5,), (0,), 0),
+        ((1,), (1,), 0),
+        ((3, 0), (2,), 0),
     ):
         indices = random.integers(-shape[axis], shape[axis], index).astype("int32")
         x = random.standard_normal(shape).astype("float32")
@@ -112,7 +114,13 @@ def _along_gradient(node: Node, g: Node) -> list[Node | None]:
 
 def _along_samples(random: np.random.Generator) -> list[Sample]:
     found = []
-    for shape, count, axis in (((3, 5), 2, 1), ((4, 2, 3), 6, 0), ((6,), 1, 0)):
+    for shape, count, axis in (
+        ((3, 5), 2, 1),
+        ((4, 2, 3), 6, 0),
+        ((6,), 1, 0),
+        ((1,), 1, 0),
+        ((0, 4), 2, 1),
+    ):
         index = (*shape[:axis], count, *shape[axis + 1 :])
         indices = random.integers(-shape[axis], shape[axis], index).astype("int32")
         found.append(

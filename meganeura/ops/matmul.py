@@ -11,6 +11,8 @@ from meganeura.graph.node import Node, Shape
 from meganeura.ops.dispatch import convert_to_node, operation, promote
 from meganeura.ops.nodes import (
     broadcast_to,
+    cast,
+    mul,
     normalize_axis,
     reshape,
     total,
@@ -31,7 +33,10 @@ def _infer(a: Node, b: Node, transpose_a: bool, transpose_b: bool) -> tuple[Shap
         raise ValueError(f"matmul needs two dimensions or more, and got {a.shape} and {b.shape}")
     if a.dtype != "float32" or b.dtype != "float32":
         raise ValueError(f"matmul computes in float32, and got {a.dtype} and {b.dtype}")
-    left, right = _swapped(a.shape, transpose_a), _swapped(b.shape, transpose_b)
+    return _checked_shape(_swapped(a.shape, transpose_a), _swapped(b.shape, transpose_b)), "float32"
+
+
+def _checked_shape(left: Shape, right: Shape) -> Shape:
     if left[-1] != right[-2]:
         raise ValueError(
             f"matmul: the shapes {left} and {right} do not fit: {left[-1]} columns on the left, "
@@ -41,7 +46,7 @@ def _infer(a: Node, b: Node, transpose_a: bool, transpose_b: bool) -> tuple[Shap
         batch = np.broadcast_shapes(left[:-2], right[:-2])
     except ValueError:
         raise ValueError(f"matmul: the batches of {left} and {right} cannot be broadcast") from None
-    return (*batch, left[-2], right[-1]), "float32"
+    return (*batch, left[-2], right[-1])
 
 
 def _reference(a: np.ndarray, b: np.ndarray, transpose_a: bool, transpose_b: bool) -> np.ndarray:
@@ -51,7 +56,18 @@ def _reference(a: np.ndarray, b: np.ndarray, transpose_a: bool, transpose_b: boo
 
 
 def product(a: Node, b: Node, transpose_a: bool = False, transpose_b: bool = False) -> Node:
-    return make("matmul", a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+    """The product of matrices: the primitive for floats, exact sums of products for integers."""
+    if a.dtype == b.dtype == "float32":
+        return make("matmul", a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+    _checked_shape(_swapped(a.shape, transpose_a), _swapped(b.shape, transpose_b))
+    a = _swapped_node(a) if transpose_a else a
+    b = _swapped_node(b) if transpose_b else b
+    wide = mul(reshape(a, (*a.shape, 1)), reshape(b, (*b.shape[:-2], 1, *b.shape[-2:])))
+    return total(wide, (wide.ndim - 2,))
+
+
+def _swapped_node(x: Node) -> Node:
+    return transpose(x, (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
 def _gradient(node: Node, g: Node) -> list[Node | None]:
@@ -95,10 +111,22 @@ register(Op("matmul", "template", _infer, _reference, _gradient, samples=_sample
 # --- the functions -----------------------------------------------------------------------------
 
 
+def _operands(*values: Any) -> list[Node]:
+    """The values as nodes of one dtype that sums of products exist for: float32, int32 or uint32."""
+    nodes = promote(*values)
+    narrow = nodes[0].dtype in ("bool", "uint8")
+    return [cast(n, "int32") for n in nodes] if narrow else nodes
+
+
 @operation
 def matmul(x1: Any, x2: Any) -> Any:
-    """The matrix product over the last two dimensions; batches broadcast, vectors are allowed."""
-    a, b = promote(x1, x2, floating=True)
+    """The matrix product: out[..., i, j] = sum_k x1[..., i, k] x2[..., k, j].
+
+    Batches (leading dimensions) broadcast as in NumPy; a vector on the left is a row, on the right
+    a column, and loses its extra dimension again. Integers are multiplied exactly, in int32 or
+    uint32. Raises ValueError where the lengths do not fit, and for scalars.
+    """
+    a, b = _operands(x1, x2)
     if not a.ndim or not b.ndim:
         raise ValueError(f"matmul: a scalar has no matrix product; shapes {a.shape} and {b.shape}")
     row, column = a.ndim == 1, b.ndim == 1
@@ -117,8 +145,11 @@ def matmul(x1: Any, x2: Any) -> Any:
 
 @operation
 def dot(x1: Any, x2: Any) -> Any:
-    """NumPy's dot: the last dimension of x1 with the second to last of x2."""
-    a, b = promote(x1, x2, floating=True)
+    """out[i.., j..] = sum_k x1[i.., k] x2[.., k, j]: the last dimension with the second to last.
+
+    Scalars multiply. Raises ValueError where the lengths do not fit.
+    """
+    a, b = _operands(x1, x2)
     if not a.ndim or not b.ndim:
         return make("multiply", a, b)
     return tensordot(a, b, axes=[[a.ndim - 1], [max(b.ndim - 2, 0)]])
@@ -126,15 +157,23 @@ def dot(x1: Any, x2: Any) -> Any:
 
 @operation
 def vdot(x1: Any, x2: Any) -> Any:
-    """The sum of the products of all elements."""
-    a, b = promote(x1, x2, floating=True)
+    """sum_i x1[i] x2[i] over all elements of both, flattened: a scalar.
+
+    Raises ValueError where the numbers of elements differ.
+    """
+    a, b = _operands(x1, x2)
+    if a.size != b.size:
+        raise ValueError(f"vdot: {a.shape} and {b.shape} have different numbers of elements")
     return matmul(reshape(a, (a.size,)), reshape(b, (b.size,)))
 
 
 @operation
 def inner(x1: Any, x2: Any) -> Any:
-    """The sum of products over the last dimension of both."""
-    a, b = promote(x1, x2, floating=True)
+    """out[i.., j..] = sum_k x1[i.., k] x2[j.., k]; scalars multiply.
+
+    Raises ValueError where the last dimensions differ.
+    """
+    a, b = _operands(x1, x2)
     if not a.ndim or not b.ndim:
         return make("multiply", a, b)
     return tensordot(a, b, axes=[[a.ndim - 1], [b.ndim - 1]])
@@ -142,16 +181,22 @@ def inner(x1: Any, x2: Any) -> Any:
 
 @operation
 def outer(x1: Any, x2: Any) -> Any:
-    """out[i, j] = x1[i] x2[j], of the flattened tensors."""
+    """out[i, j] = x1[i] x2[j] of the flattened tensors."""
     a, b = promote(x1, x2)
     return make("multiply", reshape(a, (a.size, 1)), reshape(b, (1, b.size)))
 
 
 @operation
 def tensordot(x1: Any, x2: Any, axes: Any = 2) -> Any:
-    """The sum of products over `axes`: a count of neighbouring dimensions, or two lists of them."""
-    a, b = promote(x1, x2, floating=True)
+    """The sum of products over `axes`; the dimensions of x1 that are left, then those of x2.
+
+    `axes` is a number n (the last n dimensions of x1 with the first n of x2), or a pair of axes or
+    of lists of axes. Raises ValueError where their lengths do not fit.
+    """
+    a, b = _operands(x1, x2)
     if isinstance(axes, (int, np.integer)):
+        if not 0 <= axes <= min(a.ndim, b.ndim):
+            raise ValueError(f"tensordot: {axes} axes of the shapes {a.shape} and {b.shape}")
         left = list(range(a.ndim - int(axes), a.ndim))
         right = list(range(int(axes)))
     else:
@@ -238,19 +283,25 @@ def _contract(a: Node, ta: str, b: Node, tb: str, kept: set[str]) -> tuple[Node,
         lengths = [int(np.prod([size[c] for c in p], dtype=np.int64)) for p in (first, second)]
         return reshape(x, (*x.shape[:count], *lengths))
 
-    if not inner_labels and not (rows and columns):  # a product without a sum
+    if not inner_labels:  # a product without a sum
         wide_a = reshape(a, (*a.shape, *[1] * len(columns)))
         wide_b = reshape(b, (*b.shape[:count], *[1] * len(rows), *b.shape[count:]))
-        return make("multiply", wide_a, wide_b), "".join([*batch, *rows, *columns])
+        return mul(wide_a, wide_b), "".join([*batch, *rows, *columns])
     out = product(block(a, rows, inner_labels), block(b, inner_labels, columns))
     shape = (*out.shape[:-2], *(size[c] for c in rows), *(size[c] for c in columns))
     return reshape(out, shape), "".join([*batch, *rows, *columns])
 
 
 @operation
-def einsum(subscripts: str, *operands: Any, **_: Any) -> Any:
-    """Sums of products by labelled dimensions, as in NumPy; pairs become matrix products."""
-    nodes = promote(*operands, floating=True)
+def einsum(subscripts: str, *operands: Any) -> Any:
+    """Sums of products by labelled dimensions, as in NumPy: "ij,jk->ik" is the matrix product.
+
+    Repeated labels take diagonals, labels missing from the output are summed over, "..." stands
+    for dimensions that broadcast, and without "->" the output is what occurs once, in order.
+    Operands are taken two at a time from the left, and each pair becomes one matrix product (or a
+    plain multiplication where nothing is summed). Raises ValueError where the labels do not fit.
+    """
+    nodes = _operands(*operands)
     terms, output = _labels(subscripts, nodes)
     for c in output:
         if output.count(c) > 1 or not any(c in t for t in terms):
@@ -279,7 +330,7 @@ def einsum(subscripts: str, *operands: Any, **_: Any) -> Any:
 
 @operation
 def cross(x1: Any, x2: Any) -> Any:
-    """The cross product of vectors of length 3 along the last dimension."""
+    """The cross product x1 x x2 of vectors of length 3 along the last dimension."""
     from meganeura.ops.movement_functions import concatenate, roll
 
     a, b = convert_to_node(x1), convert_to_node(x2)

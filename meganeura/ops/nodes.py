@@ -71,6 +71,30 @@ def total(x: Node, axes: Sequence[int], keepdims: bool = False) -> Node:
     return make("sum", x, axes=tuple(axes), keepdims=keepdims) if axes else x
 
 
+def running_product(x: Node, axis: int, exclusive: bool = False) -> Node:
+    """out[i] = x[0] ... x[i] along an axis, or without x[i] itself where `exclusive`.
+
+    Spans double in length at each step (Hillis and Steele), so there are log2(n) multiplications,
+    no divisions, and nothing that a zero could spoil, in derivatives of any order as well.
+    """
+    length, step = x.shape[axis], 1
+    x = _delayed(x, axis, 1) if exclusive and length else x
+    while step < length:
+        x = make("multiply", x, _delayed(x, axis, step))
+        step *= 2
+    return x
+
+
+def _delayed(x: Node, axis: int, step: int) -> Node:
+    """out[i] = x[i - step] along an axis, and ones before it."""
+    stop, low = list(x.shape), [0] * x.ndim
+    stop[axis] -= step
+    low[axis] = step
+    kept = make("slice", x, start=(0,) * x.ndim, stop=tuple(stop), step=(1,) * x.ndim)
+    one = 1.0 if x.dtype == "float32" else 1
+    return make("pad", kept, low=tuple(low), high=(0,) * x.ndim, value=one)
+
+
 def unbroadcast(x: Node, shape: Shape) -> Node:
     """Sum `x` down to `shape`, from which it could have been broadcast: broadcasting's transpose."""
     if x.shape == shape:

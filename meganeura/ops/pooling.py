@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from meganeura.graph.autodiff import zero_gradient
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.convolution import (
     Pairs,
@@ -15,6 +17,7 @@ from meganeura.ops.convolution import (
     per_dimension,
     resolve_padding,
     turned_back,
+    window_slices,
 )
 from meganeura.ops.dispatch import convert_to_node, operation, promote
 from meganeura.ops.nodes import constant, mul
@@ -23,94 +26,153 @@ from meganeura.ops.registry import Op, Sample, make, register
 
 def _out(shape: Shape, window: Any, strides: Any, padding: Any) -> tuple[int, ...]:
     ones = (1,) * len(window)
-    return tuple(map(output_length, shape[1:-1], window, strides, padding, ones))
+    lengths = map(output_length, shape[1:-1], window, strides, padding, ones)
+    return tuple(max(n, 0) for n in lengths)
 
 
-def _infer(result: str | None = None) -> Any:
+def _pooled(shape: Shape, window: Any, strides: Any, padding: Any) -> Shape:
+    """The shape of a pooled tensor; raises ValueError where the window does not fit."""
+    if len(shape) != len(window) + 2 or min((*window, *strides), default=0) < 1:
+        raise ValueError(
+            f"pooling: a window {tuple(window)} with strides {tuple(strides)} does not fit an input "
+            f"of shape {shape}; expected (batch, *spatial, channels) and one positive integer of "
+            "both for each spatial dimension"
+        )
+    out = _out(shape, window, strides, padding)
+    if min(out) < 1 and 0 not in shape:
+        raise ValueError(
+            f"pooling: the window {tuple(window)} does not fit into the spatial lengths "
+            f"{shape[1:-1]}; use padding='same' or a smaller window"
+        )
+    return (shape[0], *out, shape[-1])
+
+
+def _infer(result: str) -> Any:
     def infer(x: Node, window: Any, strides: Any, padding: Any) -> tuple[Shape, str]:
-        if x.ndim != len(window) + 2:
-            raise ValueError(
-                f"pooling: a window {tuple(window)} does not fit an input of shape {x.shape}"
-            )
-        out = _out(x.shape, window, strides, padding)
-        if min(out, default=1) < 1 and 0 not in x.shape:
-            raise ValueError(
-                f"pooling: the window {tuple(window)} does not fit into the spatial lengths "
-                f"{x.shape[1:-1]}; use padding='same' or a smaller window"
-            )
-        return (x.shape[0], *(max(n, 0) for n in out), x.shape[-1]), result or "float32"
+        if x.dtype != "float32":
+            raise ValueError(f"pooling computes in float32, and got {x.dtype}; cast the input")
+        return _pooled(x.shape, window, strides, padding), result
 
     return infer
 
 
-def _views(x: np.ndarray, window: Any, strides: Any, padding: Pairs, fill: float) -> np.ndarray:
-    """(taps, N, *out, C): the input as each place of the window sees it."""
-    out = _out(x.shape, window, strides, padding)
-    padded = np.pad(x, [(0, 0), *padding, (0, 0)], constant_values=fill)
-    parts = []
-    for tap in itertools.product(*(range(k) for k in window)):
-        where = tuple(
-            slice(t, t + (o - 1) * s + 1, s) for t, s, o in zip(tap, strides, out, strict=True)
+def _gradient_infer(*nodes: Node, input_shape: Shape, **geometry: Any) -> tuple[Shape, str]:
+    """Of max_pool_gradient(indices, dy) and sum_pool_gradient(dy)."""
+    expected = _pooled(tuple(input_shape), **geometry)
+    for node in nodes:
+        if node.shape != expected:
+            raise ValueError(
+                f"pooling gradient: an operand of shape {node.shape}, but an input of shape "
+                f"{tuple(input_shape)} is pooled to {expected}"
+            )
+    return tuple(input_shape), "float32"
+
+
+def _gather_infer(indices: Node, x: Node, **geometry: Any) -> tuple[Shape, str]:
+    expected = _pooled(x.shape, **geometry)
+    if indices.shape != expected:
+        raise ValueError(
+            f"max_pool_gather: indices of shape {indices.shape}, but an input of shape {x.shape} is "
+            f"pooled to {expected}"
         )
-        parts.append(padded[(slice(None), *where)])
-    return np.stack(parts)
+    return expected, "float32"
+
+
+# --- references: the places of the window, one after another -------------------------------------
+
+
+def _padded(x: np.ndarray, padding: Pairs, fill: float) -> np.ndarray:
+    if not any(map(any, padding)):
+        return x
+    return np.pad(x, [(0, 0), *padding, (0, 0)], constant_values=fill)
+
+
+def _views(
+    x: np.ndarray, window: Any, strides: Any, padding: Pairs, fill: float
+) -> Iterator[np.ndarray]:
+    """The input as each place of the window sees it: (N, *out, C)."""
+    padded = _padded(x, padding, fill)
+    out = _out(x.shape, window, strides, padding)
+    if 0 in out:
+        empty = np.zeros((x.shape[0], *out, x.shape[-1]), x.dtype)
+        yield from (empty for _ in range(math.prod(window)))
+        return
+    for _, where in window_slices(window, strides, (1,) * len(window), out):
+        yield padded[(slice(None), *where)]
 
 
 def _max_reference(x: np.ndarray, window: Any, strides: Any, padding: Pairs) -> np.ndarray:
-    return _views(x, window, strides, padding, -np.inf).max(axis=0)
+    views = _views(x, window, strides, padding, -np.inf)
+    best = next(views).copy()
+    for view in views:
+        np.maximum(best, view, out=best)  # keeps a NaN on either side
+    return best
 
 
 def _argmax_reference(x: np.ndarray, window: Any, strides: Any, padding: Pairs) -> np.ndarray:
-    return _views(x, window, strides, padding, -np.inf).argmax(axis=0).astype(np.int32)
+    best = _max_reference(x, window, strides, padding)
+    index = np.zeros(best.shape, np.int32)
+    views = list(_views(x, window, strides, padding, -np.inf))
+    for place in range(len(views) - 1, 0, -1):  # backwards, so that the first one stays
+        hit = views[place] == best
+        hit |= views[place] != views[place]  # a NaN, which is then the maximum
+        index[hit] = place
+    first = (views[0] == best) | (views[0] != views[0])
+    index[first] = 0
+    return index
 
 
 def _sum_reference(x: np.ndarray, window: Any, strides: Any, padding: Pairs) -> np.ndarray:
-    return _views(x, window, strides, padding, 0.0).sum(axis=0)
+    views = _views(x, window, strides, padding, 0.0)
+    total = next(views).copy()
+    for view in views:
+        total += view
+    return total
 
 
 def _scatter(
-    parts: Any, input_shape: Shape, window: Any, strides: Any, padding: Pairs
-) -> np.ndarray:
-    """Add what each place of the window contributes back to the input."""
-    out = _out(input_shape, window, strides, padding)
-    lengths = [n + sum(p) for n, p in zip(input_shape[1:-1], padding, strict=True)]
-    taps = list(itertools.product(*(range(k) for k in window)))
-    first = parts(0)
-    full = np.zeros((input_shape[0], *lengths, input_shape[-1]), first.dtype)
-    for index, tap in enumerate(taps):
-        where = tuple(
-            slice(t, t + (o - 1) * s + 1, s) for t, s, o in zip(tap, strides, out, strict=True)
-        )
-        full[(slice(None), *where)] += parts(index)
-    inside = tuple(slice(a, a + n) for (a, _), n in zip(padding, input_shape[1:-1], strict=True))
-    return full[(slice(None), *inside)]
-
-
-def _max_gradient_reference(
-    indices: np.ndarray,
-    dy: np.ndarray,
+    parts: Callable[[int], np.ndarray],
+    dtype: Any,
     input_shape: Shape,
     window: Any,
     strides: Any,
     padding: Pairs,
 ) -> np.ndarray:
+    """Add what each place of the window contributes back to the input."""
+    out = _out(input_shape, window, strides, padding)
+    lengths = [n + sum(p) for n, p in zip(input_shape[1:-1], padding, strict=True)]
+    full = np.zeros((input_shape[0], *lengths, input_shape[-1]), dtype)
+    if 0 not in out:
+        places = window_slices(window, strides, (1,) * len(window), out)
+        for index, (_, where) in enumerate(places):
+            full[(slice(None), *where)] += parts(index)
+    inside = tuple(slice(a, a + n) for (a, _), n in zip(padding, input_shape[1:-1], strict=True))
+    return full[(slice(None), *inside)]
+
+
+def _max_gradient_reference(
+    indices: np.ndarray, dy: np.ndarray, input_shape: Shape, **geometry: Any
+) -> np.ndarray:
     zero = np.zeros((), dy.dtype)
     return _scatter(
-        lambda i: np.where(indices == i, dy, zero), input_shape, window, strides, padding
+        lambda place: np.where(indices == place, dy, zero), dy.dtype, input_shape, **geometry
     )
 
 
-def _sum_gradient_reference(
-    dy: np.ndarray, input_shape: Shape, window: Any, strides: Any, padding: Pairs
-) -> np.ndarray:
-    return _scatter(lambda i: dy, input_shape, window, strides, padding)
+def _sum_gradient_reference(dy: np.ndarray, input_shape: Shape, **geometry: Any) -> np.ndarray:
+    return _scatter(lambda place: dy, dy.dtype, input_shape, **geometry)
 
 
 def _gather_reference(
     indices: np.ndarray, x: np.ndarray, window: Any, strides: Any, padding: Pairs
 ) -> np.ndarray:
-    views = _views(x, window, strides, padding, 0.0)
-    return np.take_along_axis(views, indices[None].astype(np.int64), axis=0)[0]
+    out = np.zeros(indices.shape, x.dtype)
+    for place, view in enumerate(_views(x, window, strides, padding, 0.0)):
+        np.copyto(out, view, where=indices == place)
+    return out
+
+
+# --- gradients and samples -----------------------------------------------------------------------
 
 
 def _geometry(node: Node) -> dict[str, Any]:
@@ -131,6 +193,8 @@ _CASES: tuple[tuple[Shape, Any, Any, Any], ...] = (
     ((1, 4, 5, 4, 2), (2, 2, 2), (2, 2, 2), ((0, 0), (0, 1), (0, 0))),
     ((1, 5, 5, 3), (2, 2), (3, 3), ((0, 0), (0, 0))),
     ((1, 1, 1, 1), (1, 1), (1, 1), ((0, 0), (0, 0))),
+    ((0, 4, 4, 2), (2, 2), (2, 2), ((0, 0), (0, 0))),
+    ((2, 13, 11, 33), (3, 3), (2, 2), ((0, 1), (1, 1))),
 )
 
 
@@ -163,15 +227,11 @@ def _samples(kind: str) -> Any:
     return samples
 
 
-def _shape_of(position: str) -> Any:
-    return lambda *nodes, **attributes: (tuple(attributes[position]), "float32")
-
-
 register(
     Op(
         "max_pool",
         "template",
-        _infer(),
+        _infer("float32"),
         _max_reference,
         _max_gradient,
         samples=_samples("max_pool"),
@@ -183,7 +243,7 @@ register(
         "template",
         _infer("int32"),
         _argmax_reference,
-        lambda node, g: [None],
+        zero_gradient,
         samples=_samples("max_pool_argmax"),
     )
 )
@@ -191,7 +251,7 @@ register(
     Op(
         "max_pool_gradient",
         "template",
-        _shape_of("input_shape"),
+        _gradient_infer,
         _max_gradient_reference,
         lambda node, g: [None, make("max_pool_gather", node.inputs[0], g, **_geometry(node))],
         samples=_samples("max_pool_gradient"),
@@ -201,7 +261,7 @@ register(
     Op(
         "max_pool_gather",
         "template",
-        lambda indices, x, window, strides, padding: (indices.shape, "float32"),
+        _gather_infer,
         _gather_reference,
         lambda node, g: [
             None,
@@ -220,7 +280,7 @@ register(
     Op(
         "sum_pool",
         "template",
-        _infer(),
+        _infer("float32"),
         _sum_reference,
         lambda node, g: [
             make("sum_pool_gradient", g, input_shape=node.inputs[0].shape, **_geometry(node))
@@ -232,7 +292,7 @@ register(
     Op(
         "sum_pool_gradient",
         "template",
-        _shape_of("input_shape"),
+        _gradient_infer,
         _sum_gradient_reference,
         lambda node, g: [make("sum_pool", g, **_geometry(node))],
         samples=_samples("sum_pool_gradient"),

@@ -9,7 +9,7 @@ import numpy as np
 
 from meganeura.graph.autodiff import zero_gradient
 from meganeura.graph.node import Node, Shape
-from meganeura.ops.nodes import broadcast_to, cast, div, mul, reshape, where
+from meganeura.ops.nodes import broadcast_to, cast, div, mul, reshape, running_product, transpose
 from meganeura.ops.registry import Op, Sample, make, register
 
 
@@ -50,6 +50,7 @@ def _samples(random: np.random.Generator, low: float = -3, smooth: bool = True) 
         ((300, 3), (0,), False),
         ((6,), (), False),
         ((1, 1), (0,), False),
+        ((0, 3), (1,), False),
         ((2, 3, 2, 5), (1, 3), True),
     ):
         x = random.uniform(low, 3, shape).astype("float32")
@@ -59,8 +60,12 @@ def _samples(random: np.random.Generator, low: float = -3, smooth: bool = True) 
 
 def _sum_samples(random: np.random.Generator) -> list[Sample]:
     empty = Sample((np.zeros((0, 3), "float32"),), {"axes": (0,), "keepdims": False})
-    whole = Sample((np.arange(12, dtype="int32").reshape(3, 4),), {"axes": (1,), "keepdims": False})
-    return [*_samples(random), empty, whole]
+    whole = np.arange(12, dtype="int32").reshape(3, 4)
+    return [
+        *_samples(random),
+        empty,
+        Sample((whole,), {"axes": (1,), "keepdims": False}, gradient=False),
+    ]
 
 
 register(
@@ -111,20 +116,19 @@ for _name, _function in {"max": np.max, "min": np.min}.items():
 
 
 def _prod_gradient(node: Node, g: Node) -> list[Node | None]:
-    """The product of the others: prod / x, and where there are zeros, of the non-zero ones."""
+    """The product of the others: of those before, times those after. Zeros need no special case."""
     x, axes = node.inputs[0], node.attributes["axes"]
-    zero = make("equal", x, make("constant", value=0.0, dtype="float32"))
-    safe = where(zero, 1.0, x)
-    others = make("prod", safe, axes=axes, keepdims=False)
-    zeros = make("sum", cast(zero, "float32"), axes=axes, keepdims=False)
-    count = expand(node, zeros, x)
-    one = make("constant", value=1.0, dtype="float32")
-    none = make("constant", value=0.0, dtype="float32")
-    only = make("logical_and", zero, make("equal", count, one))
-    all_finite = make("equal", count, none)
-    product = expand(node, others, x)
-    partial = where(all_finite, div(product, safe), where(only, product, 0.0))
-    return [mul(expand(node, g, x), partial)]
+    kept = [a for a in range(x.ndim) if a not in axes]
+    order = (*kept, *axes)
+    moved = transpose(x, order)
+    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
+    rows = reshape(moved, (*(x.shape[a] for a in kept), count))
+    axis = len(kept)
+    before = running_product(rows, axis, exclusive=True)
+    backwards = running_product(make("flip", rows, axes=(axis,)), axis, exclusive=True)
+    others = mul(before, make("flip", backwards, axes=(axis,)))
+    back = tuple(int(a) for a in np.argsort(order))
+    return [mul(expand(node, g, x), transpose(reshape(others, moved.shape), back))]
 
 
 register(
@@ -160,6 +164,7 @@ def _arg(name: str, function: Callable[..., Any]) -> None:
             ((3, 300), 1, True),
             ((5, 2, 3), 0, False),
             ((1,), 0, False),
+            ((0, 3), 1, False),
         ):
             x = np.round(random.uniform(-3, 3, shape)).astype("float32")  # ties
             found.append(Sample((x,), {"axes": (axis,), "keepdims": keep}, gradient=False))
