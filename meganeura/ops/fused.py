@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from meganeura.graph.node import Node, Shape
-from meganeura.ops.convolution import conv_reference, output_shape
+from meganeura.ops.convolution import _kernel_gradient_reference, conv_reference, output_shape
 from meganeura.ops.matmul import _infer as _matmul_infer
 from meganeura.ops.matmul import _reference as _matmul_reference
 from meganeura.ops.pointwise import _infer as pointwise_infer
@@ -162,5 +162,44 @@ register(
         lambda x, y, alpha: x + alpha * y,
         wgsl="fma({2}, {1}, {0})",
         samples=_triple,
+    )
+)
+
+
+# --- made by the scheduler only ----------------------------------------------------------------
+
+
+def _parts_reference(x: Any, dy: Any, kernel_shape: Shape, parts: int, **geometry: Any) -> np.ndarray:
+    """The kernel gradient as a sum over parts of the output positions, each part a row."""
+    positions = int(np.prod(dy.shape[:-1]))
+    each = -(-positions // parts)
+    number = (np.arange(positions) // each).reshape(*dy.shape[:-1], 1)
+    zero = np.zeros((), dy.dtype)
+    return np.stack(
+        [
+            _kernel_gradient_reference(x, np.where(number == p, dy, zero), kernel_shape, **geometry)
+            for p in range(parts)
+        ]
+    )
+
+
+def _parts_samples(random: np.random.Generator) -> list[Sample]:
+    found = []
+    for groups, parts in ((1, 3), (2, 2)):
+        geometry = {"strides": (1, 2), "padding": ((1, 1), (0, 1)), "dilation": (1, 1), "groups": groups}
+        kernel = (3, 3, 4 // groups, 6)
+        dy = (2, 6, 3, 6)
+        arrays = tuple(random.standard_normal(s).astype("float32") for s in ((2, 6, 7, 4), dy))
+        found.append(Sample(arrays, {**geometry, "kernel_shape": kernel, "parts": parts}, gradient=False))
+    return found
+
+
+register(
+    Op(
+        "conv_kernel_gradient_parts",
+        "template",
+        lambda x, dy, kernel_shape, parts, **_: ((parts, *kernel_shape), "float32"),
+        _parts_reference,
+        samples=_parts_samples,
     )
 )

@@ -43,15 +43,16 @@ def assemble(graph: Graph, drafts: list[Draft], limits: Limits) -> Plan:
     copies: list[_Copy] = []
     for i, node in sorted(graph.updates.items()):
         if node.size:
-            if id(node) not in of and _in_place(node, graph.states[i], drafts):
+            kept = any(n is graph.states[i] for n in (*graph.outputs, *graph.updates.values()))
+            if id(node) not in of and not kept and _in_place(node, graph.states[i], drafts):
                 of[id(node)] = plan.states[i]
             else:
                 copies.append(_Copy(node, plan.states[i]))
     for i, node in enumerate(graph.outputs):
-        if id(node) in of or any(c.source is node for c in copies) and False:
+        if id(node) in of:
             plan.outputs.append(new(node, "output", i))
             if node.size:
-                copies.append(_Copy(node, plan.outputs[-1]))
+                copies.insert(0, _Copy(node, plan.outputs[-1]))  # before states change
         else:
             plan.outputs.append(new(node, "output", i))
             of[id(node)] = plan.outputs[-1]

@@ -29,7 +29,7 @@ def prepared(graph: Graph, limits: Limits) -> Graph:
         if found is None:
             found = Node(node.op, inputs, node.attributes, node.shape, node.dtype, node.scope)
             known[key] = found
-            split = _split(found, limits)
+            split = _split(found, limits) or _split_kernel_gradient(found, limits)
             if split is not None:
                 known[key] = found = split
         new[id(node)] = found
@@ -76,3 +76,18 @@ def _split(node: Node, limits: Limits) -> Node | None:
     for made in (flat, partial, total):
         made.scope = node.scope
     return total if total.shape == node.shape else make("reshape", total, shape=node.shape)
+
+
+def _split_kernel_gradient(node: Node, limits: Limits) -> Node | None:
+    """A convolution's kernel gradient sums over every output position: in parts, so that the few
+    weights it has do not leave the device idle."""
+    if node.op != "conv_kernel_gradient" or limits.software:
+        return None
+    positions = math.prod(node.inputs[1].shape[:-1])
+    tiles = -(-math.prod(node.shape[:-1]) // 64) * -(-node.shape[-1] // 64)
+    parts = min(positions // 256, max(264 // tiles, 1), 64)
+    if parts < 2:
+        return None
+    made = make("conv_kernel_gradient_parts", *node.inputs, **node.attributes, parts=parts)
+    made.scope = node.scope
+    return make("sum", made, axes=(0,), keepdims=False)

@@ -1,0 +1,110 @@
+"""The GPU backend: WGSL on wgpu."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meganeura import config
+from meganeura.backend.wgpu.device import Device, DeviceError, NoAdapterError
+from meganeura.backend.wgpu.executor import Pipelines, WgpuExecutable
+from meganeura.backend.wgpu.memory import GpuBuffer, Pool, from_storage, to_storage
+from meganeura.graph.node import Graph
+from meganeura.schedule import schedule
+from meganeura.schedule.plan import storage_bytes
+
+__all__ = ["DeviceError", "NoAdapterError", "WgpuBackend"]
+
+
+class WgpuBackend:
+    """Handles are GpuBuffers."""
+
+    name = "wgpu"
+
+    def __init__(self) -> None:
+        self.device = Device()
+        self.pool = Pool(self.device.handle)
+        self.limits = self.device.limits
+        self._pipelines: dict[bool, Pipelines] = {}
+        if os.environ.get("MEGANEURA_QUIET", "0") != "1":
+            print(f"meganeura: computing on {self.describe()}", flush=True)
+
+    def describe(self) -> str:
+        return self.device.describe()
+
+    # --- memory --------------------------------------------------------------------------------
+
+    def upload(self, array: np.ndarray) -> GpuBuffer:
+        dtype = str(array.dtype)
+        size = storage_bytes(array.size, dtype)
+        if size > self.limits.binding_bytes:
+            raise ValueError(
+                f"an array of shape {array.shape} takes {size} bytes, and the device binds at most "
+                f"{self.limits.binding_bytes}; give the data in batches, from a generator"
+            )
+        held = self.pool.take(size)
+        self.write(held, array)
+        return held
+
+    def allocate(self, shape: Sequence[int], dtype: str) -> GpuBuffer:
+        return self.upload(np.zeros(tuple(shape), dtype))
+
+    def write(self, handle: GpuBuffer, array: np.ndarray) -> None:
+        self.pool.write(handle, to_storage(array).reshape(-1))
+
+    def download(self, handle: GpuBuffer, shape: Sequence[int], dtype: str) -> np.ndarray:
+        count = math.prod(shape)
+        if not count:
+            return np.zeros(tuple(shape), dtype)
+        size = count * (1 if dtype == "uint8" else 4)
+        return from_storage(self.pool.read(handle, size), tuple(shape), dtype)
+
+    def synchronize(self) -> None:
+        self.pool.read(self._fence(), 4)
+
+    def _fence(self) -> GpuBuffer:
+        if not hasattr(self, "_fence_buffer"):
+            self._fence_buffer = self.pool.take(256)
+        return self._fence_buffer
+
+    # --- compiling -----------------------------------------------------------------------------
+
+    def compile(self, graph: Graph, optimize: bool = True) -> WgpuExecutable:
+        """Optimise, schedule, and make the pipelines."""
+        start = time.perf_counter()
+        report: dict[str, Any] = {"backend": self.name, "device": self.describe()}
+        if optimize:
+            graph, found = _optimised(graph)
+            report.update(found)
+        report.setdefault("nodes_before", len(graph.nodes()))
+        report.setdefault("nodes_after", len(graph.nodes()))
+        report.setdefault("rewrites", {})
+        report["graph"] = graph
+        plan = schedule(graph, self.limits)
+        planned = time.perf_counter()
+        checked = config.checked()
+        if checked not in self._pipelines:
+            self._pipelines[checked] = Pipelines(self.device.handle, checked)
+        executable = WgpuExecutable(plan, self.device.handle, self.pool, self._pipelines[checked], report)
+        report["pipeline_seconds"] = time.perf_counter() - planned
+        report["seconds"] = time.perf_counter() - start
+        return executable
+
+
+def _optimised(graph: Graph) -> tuple[Graph, dict[str, Any]]:
+    """Through the e-graph. Its failure is an error under MEGANEURA_STRICT=1, else told once."""
+    try:
+        from meganeura.rewrite import optimise
+
+        return optimise(graph)
+    except Exception as error:
+        if os.environ.get("MEGANEURA_STRICT", "0") == "1":
+            raise
+        warnings.warn(f"the optimiser failed ({error!r}); the graph runs as it was written")
+        return graph, {}

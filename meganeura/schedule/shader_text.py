@@ -1,0 +1,22 @@
+"""The texts in shaders/, with their ${holes} filled."""
+
+from __future__ import annotations
+
+import functools
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+
+@functools.cache
+def _text(name: str) -> Template:
+    installed = files("meganeura") / "shaders" / name
+    if installed.is_file():
+        return Template(installed.read_text("utf-8"))
+    return Template((Path(__file__).parents[2] / "shaders" / name).read_text("utf-8"))
+
+
+def shader(name: str, **holes: Any) -> str:
+    """`shaders/name.wgsl` with every hole filled; a hole without a value is an error."""
+    return _text(f"{name}.wgsl").substitute({k: str(v) for k, v in holes.items()})

@@ -1,0 +1,1 @@
+"""The texts of the kernel templates (*.wgsl), read by meganeura.schedule.shader_text."""
