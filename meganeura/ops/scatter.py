@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.dispatch import convert_to_node, operation, promote
-from meganeura.ops.elementwise import cast, where
-from meganeura.ops.nodes import reshape
+from meganeura.ops.elementwise import logical_and, maximum, where
+from meganeura.ops.nodes import add, broadcast_to, cast, reshape
 from meganeura.ops.registry import Op, Sample, make, register
 
 
 def _infer(indices: Node, updates: Node, size: int) -> tuple[Shape, str]:
     if indices.ndim != 1 or not updates.ndim or updates.shape[0] != indices.shape[0]:
         raise ValueError(
-            f"scatter_add: indices of shape {indices.shape} do not fit updates of shape {updates.shape}"
+            f"scatter_add: indices of shape {indices.shape} do not fit updates of shape "
+            f"{updates.shape}; expected (n,) and (n, ...)"
         )
     if indices.dtype != "int32":
         raise ValueError(f"scatter_add needs int32 indices, and got {indices.dtype}")
+    if updates.dtype not in ("float32", "int32", "uint32"):
+        raise ValueError(f"scatter_add adds float32, int32 or uint32, and got {updates.dtype}")
     return (size, *updates.shape[1:]), updates.dtype
 
 
@@ -43,6 +47,8 @@ def _samples(random: np.random.Generator) -> list[Sample]:
         indices = random.integers(-1, size + 1, (count,)).astype("int32")
         updates = random.standard_normal((count, *rest)).astype("float32")
         found.append(Sample((indices, updates), {"size": size}, gradient=count < 100))
+    whole = np.array([[5, -1], [7, 2], [1, 1]], "int32")
+    found.append(Sample((np.array([1, 1, 0], "int32"), whole), {"size": 3}, gradient=False))
     return found
 
 
@@ -63,55 +69,107 @@ def _gradient(node: Node, g: Node) -> list[Node | None]:
 register(Op("scatter_add", "template", _infer, _reference, _gradient, samples=_samples))
 
 
+# --- the functions -----------------------------------------------------------------------------
+
+
+def _summable(x: Node) -> Node:
+    """Bools and bytes are added up in int32."""
+    return cast(x, "int32") if x.dtype in ("bool", "uint8") else x
+
+
+def _indices(name: str, value: Any) -> Node:
+    node = convert_to_node(value)
+    if node.dtype not in ("int32", "uint32", "uint8"):
+        raise ValueError(f"{name}: indices must be integers, and got {node.dtype}")
+    return cast(node, "int32")
+
+
 @operation
 def segment_sum(
     data: Any, segment_ids: Any, num_segments: int | None = None, sorted: bool = False
 ) -> Any:
-    """out[s] = the sum of the rows whose segment is s."""
+    """out[s] = the sum of the rows data[i] with segment_ids[i] = s.
+
+    data (n, ...), segment_ids (n,) integers, out (num_segments, ...). Rows with ids outside of
+    0 .. num_segments - 1 are dropped. `sorted` is a hint that is not needed here. Raises
+    ValueError without num_segments: the shape of the result must be known beforehand.
+    """
     if num_segments is None:
         raise ValueError("segment_sum needs num_segments, since shapes here are static")
-    rows, ids = promote(data)[0], cast(convert_to_node(segment_ids), "int32")
-    return make("scatter_add", ids, rows, size=int(num_segments))
+    (rows,) = promote(data)
+    ids = _indices("segment_sum", segment_ids)
+    return make("scatter_add", ids, _summable(rows), size=int(num_segments))
 
 
 @operation
 def scatter(indices: Any, values: Any, shape: Any) -> Any:
-    """A tensor of zeros with `values` added at `indices` (..., dimensions indexed)."""
-    index, rows = cast(convert_to_node(indices), "int32"), promote(values)[0]
+    """Zeros of `shape` with `values` added at `indices`; values at equal indices add up.
+
+    indices (..., depth) addresses the first `depth` dimensions of the result, negative indices
+    count from the end, and what is out of range is dropped; values (..., *shape[depth:]).
+    """
     lengths = tuple(int(n) for n in shape)
-    flat, size, rest = _flat(index, lengths)
-    out = make("scatter_add", flat, reshape(rows, (flat.shape[0], *rest)), size=size)
-    return reshape(out, lengths)
-
-
-def _flat(index: Node, lengths: tuple[int, ...]) -> tuple[Node, int, tuple[int, ...]]:
-    """Row-major indices of the leading dimensions that `index` addresses."""
-    depth = index.shape[-1]
-    position: Any = 0
-    for i, length in enumerate(lengths[:depth]):
-        part = index[..., i]
-        position = position * length + where(part < 0, part + length, part)
-    flat = reshape(convert_to_node(position), (index.size // max(depth, 1),))
-    return flat, int(np.prod(lengths[:depth], dtype=np.int64)), lengths[depth:]
+    (rows,) = promote(values)
+    flat, size, rest = _flat("scatter", _indices("scatter", indices), lengths)
+    rows = _rows("scatter", _summable(rows), flat, rest)
+    return reshape(make("scatter_add", flat, rows, size=size), lengths)
 
 
 @operation
 def scatter_update(inputs: Any, indices: Any, updates: Any, reduction: str | None = None) -> Any:
-    """`inputs` with the rows at `indices` replaced, or with reduction="add" added to."""
-    x, rows = promote(inputs, updates)
-    index = cast(convert_to_node(indices), "int32")
-    flat, size, rest = _flat(index, x.shape)
-    rows = reshape(rows, (flat.shape[0], *rest))
-    summed = reshape(make("scatter_add", flat, rows, size=size), x.shape)
-    if reduction == "add":
-        return x + summed
-    if reduction is not None:
+    """`inputs` with the elements or slices at `indices` replaced, or with "add" added to.
+
+    indices (..., depth) addresses the first `depth` dimensions of the inputs (n, ...), updates
+    (..., *inputs.shape[depth:]). Where different updates are given for one index, their mean is
+    taken. Raises ValueError for another reduction, and for shapes that do not fit.
+    """
+    if reduction not in (None, "add"):
         raise ValueError(
             f"scatter_update: reduction {reduction!r} is not offered; use None or 'add'"
         )
-    ones = make("broadcast_to", make("constant", value=1.0, dtype="float32"), shape=flat.shape)
-    counts = make("scatter_add", flat, ones, size=size)
+    x, rows = promote(inputs, updates)
+    dtype = x.dtype
+    x, rows = _summable(x), _summable(rows)
+    index = _indices("scatter_update", indices)
+    flat, size, rest = _flat("scatter_update", index, x.shape)
+    rows = _rows("scatter_update", rows, flat, rest)
+    summed = reshape(make("scatter_add", flat, rows, size=size), x.shape)
+    if reduction == "add":
+        return cast(add(x, summed), dtype)
+    one = make("constant", value=1, dtype="int32")
+    counts = make("scatter_add", flat, broadcast_to(one, flat.shape), size=size)
     counts = reshape(counts, (*x.shape[: index.shape[-1]], *[1] * len(rest)))
-    # Repeated indices: the mean of equal rows is the row; differing ones have no defined winner.
-    mean = summed / where(counts > 0.0, counts, 1.0)
-    return where(counts > 0.0, cast(mean, x.dtype), x)
+    divide = "divide" if x.dtype == "float32" else "floor_divide"
+    mean = make(divide, summed, cast(maximum(counts, 1), x.dtype))  # one update each: exact
+    return cast(where(counts > 0, mean, x), dtype)
+
+
+def _rows(name: str, values: Node, flat: Node, rest: Shape) -> Node:
+    """One row for each index, of the dimensions that the indices leave."""
+    shape = (flat.shape[0], *rest)
+    if values.size != math.prod(shape):
+        raise ValueError(
+            f"{name}: {flat.shape[0]} indices of slices of shape {rest} need values of as many "
+            f"elements, and got the shape {values.shape}"
+        )
+    return reshape(values, shape)
+
+
+def _flat(name: str, index: Node, lengths: Shape) -> tuple[Node, int, Shape]:
+    """Row-major positions in the dimensions that `index` (..., depth) addresses; -1 outside."""
+    if not index.ndim or not 1 <= index.shape[-1] <= len(lengths):
+        raise ValueError(
+            f"{name}: indices of shape {index.shape} do not address a tensor of shape {lengths}; "
+            "their last dimension holds one index for each of its leading dimensions"
+        )
+    depth = index.shape[-1]
+    rows = reshape(index, (index.size // depth, depth))
+    position: Any = None
+    inside: Any = None
+    for i, length in enumerate(lengths[:depth]):
+        part = rows[:, i]
+        part = where(part < 0, part + length, part)
+        fits = logical_and(part >= 0, part < length)
+        inside = fits if inside is None else logical_and(inside, fits)
+        position = part if position is None else position * length + part
+    return where(inside, position, -1), math.prod(lengths[:depth]), lengths[depth:]
