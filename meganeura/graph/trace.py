@@ -86,6 +86,15 @@ class Trace:
         self._index(variable)
         self._current[id(variable)] = value
 
+    def assignments(self) -> dict[int, Node]:
+        """The current value of every variable, by its position in `variables`."""
+        return {i: self._current[id(v)] for i, v in enumerate(self.variables)}
+
+    def assign_all(self, values: dict[int, Node]) -> None:
+        """Go back, or on, to these values; variables that are not named get their state."""
+        for i, variable in enumerate(self.variables):
+            self._current[id(variable)] = values.get(i, self._state_nodes[i])
+
     def graph(self, outputs: Sequence[Node]) -> Graph:
         """The recorded graph with these outputs and every assignment as an update."""
         updates = {

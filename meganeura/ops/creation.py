@@ -12,6 +12,7 @@ from meganeura.graph.trace import current as current_trace
 from meganeura.ops import elementwise as math
 from meganeura.ops.dispatch import convert_to_node, operation
 from meganeura.ops.index import iota
+from meganeura.ops.movement_functions import static_arguments
 from meganeura.ops.nodes import broadcast_to, cast, normalize_axis, reshape
 from meganeura.ops.registry import make
 from meganeura.symbolic import KerasTensor
@@ -23,20 +24,20 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
 
 
-@operation
+@static_arguments("shape")
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     """A tensor of one repeated value."""
     node = convert_to_node(fill_value, None if dtype is None else dtypes.standardize(dtype))
     return broadcast_to(node, _shape(shape))
 
 
-@operation
+@static_arguments("shape")
 def zeros(shape: Any, dtype: Any = "float32") -> Any:
     """A tensor of zeros."""
     return full(shape, 0, dtype or "float32")
 
 
-@operation
+@static_arguments("shape")
 def ones(shape: Any, dtype: Any = "float32") -> Any:
     """A tensor of ones."""
     return full(shape, 1, dtype or "float32")
@@ -99,6 +100,8 @@ def linspace(
     ramp = reshape(iota((num,), 0, "float32"), (num,) + (1,) * max(first.ndim, last.ndim))
     step = (last - first) / float(parts)
     values = first + ramp * step
+    if endpoint and num > 1:  # what rounding would miss
+        values = math.where(math.equal(ramp, float(num - 1)), last, values)
     values = values if dtype is None else math.cast(values, dtype)
     return (values, step) if retstep else values
 

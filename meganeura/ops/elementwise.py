@@ -11,6 +11,7 @@ import numpy as np
 from meganeura import dtypes
 from meganeura.graph.node import Node
 from meganeura.ops.dispatch import convert_to_node, operation, promote
+from meganeura.ops.nodes import normalize_axis
 from meganeura.ops.registry import make
 
 
@@ -161,21 +162,29 @@ def log10(x: Any) -> Any:
 def logaddexp(x1: Any, x2: Any) -> Any:
     """out = ln(e^x1 + e^x2), without overflow."""
     a, b = promote(x1, x2, floating=True)
-    return maximum(a, b) + softplus(negative(abs(a - b)))
+    apart = where(equal(a, b), 0.0, abs(a - b))  # equal infinities are 0 apart, not NaN
+    return maximum(a, b) + softplus(negative(apart))
 
 
 @operation
 def arcsinh(x: Any) -> Any:
     """The inverse of sinh."""
-    a = abs(_float(x))
-    return sign(x) * log1p(a + a * a / (1.0 + sqrt(a * a + 1.0)))
+    x = _float(x)
+    below = x < 0.0
+    a = where(below, negative(x), x)  # not abs, whose gradient at 0 is 0
+    inner = where(a > 1e9, 1.0, a)
+    near = log1p(inner + inner * inner / (1.0 + sqrt(inner * inner + 1.0)))
+    out = where(a > 1e9, log(a) + math.log(2.0), near)
+    return where(below, negative(out), out)
 
 
 @operation
 def arccosh(x: Any) -> Any:
     """The inverse of cosh, for x >= 1."""
     x = _float(x)
-    return log(x + sqrt(x - 1.0) * sqrt(x + 1.0))
+    inner = where(x > 1e9, 1e9, x)
+    near = log(inner + sqrt(inner - 1.0) * sqrt(inner + 1.0))
+    return where(x > 1e9, log(x) + math.log(2.0), near)
 
 
 @operation
@@ -220,7 +229,9 @@ def nan_to_num(
     x: Any, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Any:
     """NaN and infinities replaced: by 0 and the largest finite numbers, unless told otherwise."""
-    node = _float(x)
+    node = convert_to_node(x)
+    if node.dtype != "float32":
+        return node
     top = float(np.finfo(np.float32).max)
     node = where(equal(node, math.inf), top if posinf is None else posinf, node)
     node = where(equal(node, -math.inf), -top if neginf is None else neginf, node)
@@ -373,7 +384,7 @@ def softsign(x: Any) -> Any:
 def elu(x: Any, alpha: float = 1.0) -> Any:
     """out = x above 0, alpha (e^x - 1) below (arXiv 1511.07289)."""
     x = _float(x)
-    return where(x > 0.0, x, alpha * expm1(minimum(x, 0.0)))
+    return where(x > 0.0, x, alpha * expm1(where(x > 0.0, 0.0, x)))
 
 
 @operation
@@ -410,6 +421,21 @@ def hard_silu(x: Any) -> Any:
 
 
 hard_swish = hard_silu
+
+
+@operation
+def glu(x: Any, axis: int = -1) -> Any:
+    """out = a * sigmoid(b), a and b being the halves of x along `axis` (arXiv 1612.08083)."""
+    from meganeura.ops.movement_functions import split
+
+    node = _float(x)
+    at = normalize_axis(axis, node.ndim)
+    if node.shape[at] % 2:
+        raise ValueError(
+            f"glu: axis {axis} of shape {node.shape} must have an even length, to be cut in halves"
+        )
+    a, b = split(node, 2, at)
+    return a * sigmoid(b)
 
 
 @operation

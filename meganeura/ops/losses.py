@@ -72,7 +72,7 @@ def binary_crossentropy(target: Any, output: Any, from_logits: bool = False) -> 
         raise ValueError(
             f"binary_crossentropy: target {t.shape} and output {p.shape} must have one shape"
         )
-    if from_logits:
-        return math.relu(p) - p * t + math.softplus(math.negative(math.abs(p)))
+    if from_logits:  # exact in both tails, and sigmoid(p) - t is its gradient at 0 as well
+        return t * math.softplus(math.negative(p)) + (1.0 - t) * math.softplus(p)
     p = math.clip(p, EPSILON, 1.0 - EPSILON)
     return math.negative(t * math.log(p) + (1.0 - t) * math.log(1.0 - p))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,38 @@ import numpy as np
 from meganeura.graph.node import Node
 from meganeura.ops import movement
 from meganeura.ops.dispatch import convert_to_node, operation, promote
+from meganeura.ops.index import iota
 from meganeura.ops.nodes import broadcast_to as _broadcast
 from meganeura.ops.nodes import normalize_axes, normalize_axis
 from meganeura.ops.nodes import reshape as _reshape
 from meganeura.ops.nodes import transpose as _transpose
 from meganeura.ops.registry import make
+from meganeura.tensor import Tensor
+from meganeura.variable import Variable
+
+
+def static_arguments(*names: str) -> Callable[[Any], Any]:
+    """An operation some of whose arguments are numbers, not tensors, even when given as arrays."""
+
+    def decorate(function: Any) -> Any:
+        places = [i for i, name in enumerate(signature(function).parameters) if name in names]
+        call = operation(function)
+
+        @functools.wraps(function)
+        def outer(*args: Any, **kwargs: Any) -> Any:
+            given = list(args)
+            for i in places:
+                if i < len(given):
+                    given[i] = _plain(given[i])
+            return call(*given, **{k: _plain(v) if k in names else v for k, v in kwargs.items()})
+
+        return outer
+
+    return decorate
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value).tolist() if isinstance(value, (np.ndarray, Tensor)) else value
 
 
 def _lengths(shape: Any) -> tuple[int, ...]:
@@ -23,7 +52,7 @@ def _lengths(shape: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in shape)
 
 
-@operation
+@static_arguments("newshape")
 def reshape(x: Any, newshape: Any) -> Any:
     """The same elements in another shape; one length may be -1 and is worked out."""
     node = convert_to_node(x)
@@ -108,7 +137,7 @@ def squeeze(x: Any, axis: Any = None) -> Any:
     return _reshape(node, tuple(n for i, n in enumerate(node.shape) if i not in gone))
 
 
-@operation
+@static_arguments("shape")
 def broadcast_to(x: Any, shape: Any) -> Any:
     """x repeated along dimensions of length 1 and new leading ones."""
     return _broadcast(convert_to_node(x), _lengths(shape))
@@ -161,7 +190,7 @@ def unstack(x: Any, num: int | None = None, axis: int = 0) -> list[Any]:
     return [_reshape(movement.cut(node, at, i, i + 1), rest) for i in range(node.shape[at])]
 
 
-@operation
+@static_arguments("indices_or_sections")
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """Equal parts (an integer), or the parts between the given indices."""
     node = convert_to_node(x)
@@ -181,7 +210,18 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     ]
 
 
-array_split = split
+@operation
+def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """As split, but the first parts are one longer where the length is no multiple of their number."""
+    if not isinstance(indices_or_sections, (int, np.integer)):
+        return split(x, indices_or_sections, axis)
+    node, parts = convert_to_node(x), int(indices_or_sections)
+    if parts < 1:
+        raise ValueError(f"array_split needs at least one part, not {parts}")
+    length = node.shape[normalize_axis(axis, node.ndim)]
+    short, longer = divmod(length, parts)
+    sizes = [short + 1] * longer + [short] * (parts - longer)
+    return split(node, np.cumsum(sizes)[:-1].tolist(), axis)
 
 
 @operation
@@ -191,7 +231,7 @@ def flip(x: Any, axis: Any = None) -> Any:
     return make("flip", node, axes=normalize_axes(axis, node.ndim))
 
 
-@operation
+@static_arguments("pad_width")
 def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = None) -> Any:
     """x with a border: constant, reflect, symmetric or edge; widths as (before, after) pairs."""
     node = convert_to_node(x)
@@ -235,7 +275,7 @@ def _border(mode: str, length: int, low: int, high: int) -> np.ndarray:
     return np.where(place < length, place, mirror).astype(np.int32)
 
 
-@operation
+@static_arguments("repeats")
 def tile(x: Any, repeats: Any) -> Any:
     """The whole of x repeated along each dimension."""
     node = convert_to_node(x)
@@ -249,7 +289,7 @@ def tile(x: Any, repeats: Any) -> Any:
     return _reshape(wide, [c * length for c, length in zip(counts, shape, strict=True)])
 
 
-@operation
+@static_arguments("repeats")
 def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     """Each element repeated along a dimension, a fixed number of times or one per element."""
     node = convert_to_node(x)
@@ -290,29 +330,95 @@ def _rolled(node: Node, shift: int, axis: int) -> Node:
 
 @operation
 def slice(inputs: Any, start_indices: Any, shape: Any) -> Any:
-    """The block of the given shape that begins at start_indices; a length of -1 means to the end."""
+    """The block of the given shape that begins at start_indices; a length of -1 means to the end.
+
+    Starts may be computed at run time; the block is then moved inside where it would stick out.
+    """
     node = convert_to_node(inputs)
-    start, lengths = _lengths(start_indices), _lengths(shape)
-    if not len(start) == len(lengths) == node.ndim:
-        raise ValueError(f"slice: {len(start)} starts and {len(lengths)} lengths for {node.shape}")
-    stop = tuple(
-        n if length == -1 else a + length
-        for a, length, n in zip(start, lengths, node.shape, strict=True)
-    )
-    return make("slice", node, start=start, stop=stop, step=(1,) * node.ndim)
+    starts, lengths = _starts(start_indices), list(_lengths(shape))
+    if not len(starts) == len(lengths) == node.ndim:
+        raise ValueError(f"slice: {len(starts)} starts and {len(lengths)} lengths for {node.shape}")
+    for axis, (start, n) in enumerate(zip(starts, node.shape, strict=True)):
+        if isinstance(start, int):
+            length = n - start if lengths[axis] == -1 else lengths[axis]
+            if start < 0 or length < 0 or start + length > n:
+                raise ValueError(
+                    f"slice: {length} elements from {start} on do not lie in axis {axis} of the "
+                    f"shape {node.shape}"
+                )
+            node = movement.cut(node, axis, start, start + length)
+        elif not 0 <= lengths[axis] <= n:
+            raise ValueError(
+                f"slice: a start known only at run time needs a length from 0 to {n} for axis {axis} "
+                f"of the shape {node.shape}, not {lengths[axis]}"
+            )
+        elif lengths[axis] < n:  # a block as long as the dimension can only begin at 0
+            first = _held(start, 0, n - lengths[axis])
+            index = make("add", iota((lengths[axis],), 0), first)
+            node = make("take", node, index, axis=axis)
+    return node
+
+
+def _starts(value: Any) -> list[Any]:
+    """Each start as an integer, or as a node where it is computed."""
+    if isinstance(value, (Node, Tensor, Variable)):
+        node = convert_to_node(value)
+        value = unstack(node) if node.ndim else [node]
+    elif isinstance(value, (int, np.integer)):
+        value = [value]
+    return [
+        make("cast", _reshape(convert_to_node(v), ()), dtype="int32")
+        if isinstance(v, (Node, Tensor, Variable))
+        else int(v)
+        for v in value
+    ]
+
+
+def _held(x: Node, low: int, high: int) -> Node:
+    bounds = (make("constant", value=v, dtype="int32") for v in (low, high))
+    return make("minimum", make("maximum", x, next(bounds)), next(bounds))
 
 
 @operation
 def slice_update(inputs: Any, start_indices: Any, updates: Any) -> Any:
-    """inputs with the block at start_indices replaced by updates."""
+    """inputs with the block at start_indices replaced by updates.
+
+    Starts may be computed at run time; the block is then moved inside where it would stick out.
+    """
     node, block = promote(inputs, updates)
-    start = _lengths(start_indices)
+    starts = _starts(start_indices)
+    if not len(starts) == block.ndim == node.ndim:
+        raise ValueError(
+            f"slice_update: {len(starts)} starts and updates of shape {block.shape} for {node.shape}"
+        )
+    if not all(isinstance(start, int) for start in starts):
+        return _update_at(node, block, starts)
+    start = tuple(starts)
     high = [n - a - b for n, a, b in zip(node.shape, start, block.shape, strict=True)]
     if min((*start, *high), default=0) < 0:
         raise ValueError(f"slice_update: {block.shape} at {start} does not fit in {node.shape}")
     ones = make("constant", value=True, dtype="bool")
     inside = movement.pad(_broadcast(ones, block.shape), start, high, False)
     return make("where", inside, movement.pad(block, start, high), node)
+
+
+def _update_at(node: Node, block: Node, starts: Sequence[Any]) -> Node:
+    """Every element looks whether it lies in the block, and where."""
+    inside = make("constant", value=True, dtype="bool")
+    for axis, (start, n, length) in enumerate(zip(starts, node.shape, block.shape, strict=True)):
+        if length > n:
+            raise ValueError(f"slice_update: {block.shape} does not fit in {node.shape}")
+        if length == n:
+            continue
+        first = _held(convert_to_node(start, "int32"), 0, n - length)
+        place = make("subtract", iota((n,), 0), first)
+        block = make("take", block, _held(place, 0, max(length - 1, 0)), axis=axis)
+        view = (n,) + (1,) * (node.ndim - 1 - axis)
+        low = make("constant", value=-1, dtype="int32")
+        high = make("constant", value=length, dtype="int32")
+        hit = make("logical_and", make("less", low, place), make("less", place, high))
+        inside = make("logical_and", inside, _reshape(hit, view))
+    return make("where", inside, block, node)
 
 
 @operation

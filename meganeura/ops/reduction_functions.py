@@ -187,7 +187,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     """The vector norm over `axis`: 2 by default; 1, 2, inf, -inf, 0, any p, and "fro"."""
     (node,) = promote(x, floating=True)
     if ord in (None, 2, "fro"):
-        return math.sqrt(sum(math.multiply(node, node), axis, keepdims))
+        return _safe_sqrt(sum(math.multiply(node, node), axis, keepdims))
     size = math.abs(node)
     if axis is None and node.ndim != 1 or isinstance(axis, (tuple, list)) and len(axis) > 1:
         raise ValueError(f"norm of order {ord!r} is offered for vectors; name one axis")
@@ -202,6 +202,12 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if not isinstance(ord, (int, float)):
         raise ValueError(f"norm of order {ord!r} is not offered")
     return math.power(sum(math.power(size, float(ord)), axis, keepdims), 1.0 / ord)
+
+
+def _safe_sqrt(x: Node) -> Node:
+    """sqrt with the gradient 0 at 0: the subgradient of a norm that optimizers can live with."""
+    zero = math.equal(x, 0.0)
+    return math.where(zero, 0.0, math.sqrt(math.where(zero, 1.0, x)))
 
 
 @operation
