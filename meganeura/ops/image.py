@@ -99,13 +99,15 @@ def _cropped(x: Node, height: int, width: int) -> Node:
 
 
 def _padded(x: Node, height: int, width: int, value: float) -> Node:
-    """(N, H, W, C) in the middle of the smallest area that has the proportions of height by width."""
+    """(N, H, W, C) with equal margins that give it, but for a pixel, the proportions of height by width.
+
+    Both sides get the same margin, as in Keras, so that the middle stays in the middle.
+    """
     h, w = x.shape[1:3]
     lengths = (max(h, int(w * height / width)), max(w, int(h * width / height)))
     low = [int((m - n) / 2) for n, m in zip((h, w), lengths, strict=True)]
-    high = [m - n - a for n, m, a in zip((h, w), lengths, low, strict=True)]
     kind = {"float32": float, "bool": bool}.get(x.dtype, int)
-    return make("pad", x, low=(0, *low, 0), high=(0, *high, 0), value=kind(value))
+    return make("pad", x, low=(0, *low, 0), high=(0, *low, 0), value=kind(value))
 
 
 # --- the function ------------------------------------------------------------------------------
