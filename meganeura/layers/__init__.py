@@ -99,7 +99,7 @@ def serialize(layer: Any) -> dict[str, Any]:
     kind = type(layer)
     registered = identifiers.registered_name(kind)
     builtin = kind.__module__.startswith("meganeura.")
-    module = "keras.models" if kind.__name__ in _MODELS else "keras.layers"
+    module = _MODULES_OF_MODELS.get(kind.__name__, "keras.layers")
     config = {
         "module": module if builtin else kind.__module__,
         "class_name": kind.__name__,
@@ -111,7 +111,9 @@ def serialize(layer: Any) -> dict[str, Any]:
     return config
 
 
-_MODELS = ("Sequential", "Functional", "Model")
+#: Where Keras 3 has its models, for it looks there.
+_MODULES_OF_MODELS = {"Sequential": "keras", "Functional": "keras.src.models.functional", "Model": "keras"}
+_MODELS = tuple(_MODULES_OF_MODELS)
 
 
 def _find(name: str, config: dict[str, Any], custom_objects: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any
 
 from meganeura import identifiers, symbolic
@@ -59,24 +60,37 @@ def leaves(tree: Any) -> list[KerasTensor]:
 class FunctionOperation:
     """A function of `meganeura.ops` as a step of a functional model."""
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Callable[..., Any], name: str | None = None):
         self.function = function
-        self.name = identifiers.auto_name(function.__name__.strip("_"))
+        self.name = name or identifiers.auto_name(function.__name__.strip("_"))
+        self.config: dict[str, Any] = {}  # arguments that are no tensors, where a file brought them
         self._inbound_nodes: list[CallNode] = []
         self.built = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
+    def connect(self, args: Any, kwargs: Any) -> Any:
+        """Wire a call on KerasTensors into a model, with the arguments of `config` added."""
+        kwargs = {**self.config, **kwargs}
+        if any(p.kind is p.VAR_POSITIONAL for p in signature(self.function).parameters.values()):
+            names = [n for n in signature(self.function).parameters if n in self.config]
+            args = [*(kwargs.pop(n) for n in names), *args]  # einsum(subscripts, *operands)
+        outputs = infer(self.function, tuple(args), kwargs, self.name)
+        CallNode(self, tuple(args), kwargs, outputs)
+        return outputs
+
     def __repr__(self) -> str:
         return f"<operation {self.name}>"
 
 
 def _on_symbols(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    operation = FunctionOperation(function)
-    outputs = infer(operation.function, args, kwargs, operation.name)
-    CallNode(operation, args, kwargs, outputs)
-    return outputs
+    if function.__module__ == "meganeura.random":
+        raise ValueError(
+            f"random.{function.__name__.strip('_')} on a KerasTensor would draw once and for all; use a "
+            "layer such as Dropout or GaussianNoise, or a Layer subclass with a SeedGenerator"
+        )
+    return FunctionOperation(function).connect(args, kwargs)
 
 
 symbolic.handler = _on_symbols

@@ -34,7 +34,7 @@ def load(name: str) -> tuple[Any, dict[str, np.ndarray]]:
 
 def numbered(arrays: dict[str, np.ndarray], prefix: str) -> list[np.ndarray]:
     names = [k for k in arrays if k.startswith(f"{prefix}_") and k[len(prefix) + 1 :].isdigit()]
-    return [arrays[k] for k in sorted(names)]
+    return [arrays[k] for k in sorted(names, key=lambda k: int(k.rpartition("_")[2]))]
 
 
 def leaves(outputs: Any) -> list[Any]:
