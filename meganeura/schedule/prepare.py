@@ -29,7 +29,8 @@ def prepared(graph: Graph, limits: Limits) -> Graph:
         if found is None:
             found = Node(node.op, inputs, node.attributes, node.shape, node.dtype, node.scope)
             known[key] = found
-            split = _split(found, limits) or _split_kernel_gradient(found, limits)
+            split = _split(found, limits)
+            split = _split_kernel_gradient(found, limits) if split is None else split
             if split is not None:
                 known[key] = found = split
         new[id(node)] = found
