@@ -13,6 +13,7 @@ from meganeura.function import compiled
 from meganeura.graph.autodiff import gradients
 from meganeura.graph.trace import Trace
 from meganeura.tensor import to_tensor
+from meganeura.utils import custom_object_scope
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "keras" / "samples"
 NAMES = (
@@ -23,11 +24,27 @@ NAMES = (
 pytestmark = pytest.mark.skipif(not SAMPLES.exists(), reason="the Keras samples are not here")
 
 
+def keras_sparsemax(x: Any) -> Any:
+    """What Keras 3.15 computes under this name: it adds up all partial sums of the support.
+
+    Ours is the projection onto the simplex, whose values add up to 1, so only here Keras's is used.
+    """
+    mine, other = ops.expand_dims(x, -1), ops.expand_dims(x, -2)
+    at_least = ops.greater_equal(other, mine)
+    count = ops.sum(ops.cast(at_least, "float32"), axis=-1)
+    partial = ops.sum(ops.where(at_least, other, 0.0), axis=-1)
+    support = ops.greater(x * count + 1.0, partial)
+    kept = ops.sum(ops.where(support, partial, 0.0), axis=-1, keepdims=True)
+    size = ops.sum(ops.cast(support, "float32"), axis=-1, keepdims=True)
+    return ops.relu(x - (kept - 1.0) / size)
+
+
 def load(name: str) -> tuple[Any, dict[str, np.ndarray]]:
     """The model with Keras's weights, and the arrays that Keras computed."""
     with np.load(SAMPLES / f"{name}.npz") as file:
         arrays = {key: file[key] for key in file.files}
-    model = models.model_from_json((SAMPLES / f"{name}.json").read_text())
+    with custom_object_scope({"sparsemax": keras_sparsemax}):
+        model = models.model_from_json((SAMPLES / f"{name}.json").read_text())
     model.set_weights(numbered(arrays, "w"))
     return model, arrays
 
