@@ -42,6 +42,10 @@ def in_double(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
+def in_single(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float32) if array.dtype == np.float64 else array
+
+
 # --- comparison --------------------------------------------------------------------------------
 
 
@@ -65,7 +69,8 @@ def assert_close(found: np.ndarray, expected: np.ndarray, tolerance: float, what
     if not finite.any():
         return
     scale = max(float(np.abs(expected[finite]).max()), 1e-30)
-    error = np.where(finite, np.abs(np.where(finite, found - expected, 0.0)), 0.0) / scale
+    zero = np.zeros((), expected.dtype)
+    error = np.abs(np.where(finite, found, zero) - np.where(finite, expected, zero)) / scale
     assert error.max() <= tolerance, (
         f"{what}: off by {error.max():.2e} of the scale {scale:.3g} at {_first(error == error.max())} "
         f"(allowed {tolerance:.0e}): {found[_first(error == error.max())]}, "

@@ -158,7 +158,12 @@ def ravel(coordinates: Sequence[Index], shape: Sequence[int]) -> Index:
 
 
 def unravel(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
-    """Coordinates of a row-major position."""
+    """Coordinates of a row-major position.
+
+    In a shape without elements no position exists; its zeros count as ones, since the code that
+    is written for it never runs.
+    """
+    shape = [max(n, 1) for n in shape]
     found: list[Index] = []
     stride = 1
     sizes = [1]

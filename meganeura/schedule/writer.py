@@ -174,6 +174,8 @@ class Writer:
             tests.append(f"{moved} < {n}u")
             inside.append(ix.var(self.let(f"min({moved}, {n - 1}u)"), n))
         value = self.value(x, tuple(inside))
+        if not tests:  # padding by nothing
+            return value
         return self.let(f"select({fill}, {value}, {' && '.join(tests)})")
 
     def _concatenate(self, node: Node, at: tuple[Index, ...]) -> str:
