@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from meganeura import ops
+from meganeura import dtypes, ops
 from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.ops.dispatch import operation
@@ -94,6 +94,11 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple(int(n) for n in shape)
 
 
+def _check_float(what: str, dtype: Any) -> None:
+    if dtype is not None and dtypes.standardize(dtype) != "float32":
+        raise ValueError(f"{what} draws float32 numbers, not {dtype}")
+
+
 def _words(seed: Any) -> Node:
     words = ops.convert_to_node(seed)
     return words if words.dtype == "uint32" else make("cast", words, dtype="uint32")
@@ -107,7 +112,11 @@ def _unit(words: Node, shape: tuple[int, ...]) -> Node:
 
 @operation
 def _uniform(words: Any, shape: tuple[int, ...], minval: Any, maxval: Any) -> Any:
-    return _unit(_words(words), shape) * (maxval - minval) + minval
+    # Rounding must not reach maxval: the largest number below it is the most that comes out.
+    values = _unit(_words(words), shape) * (maxval - minval) + minval
+    if not all(isinstance(v, (int, float)) for v in (minval, maxval)) or minval >= maxval:
+        return values
+    return ops.minimum(values, float(np.nextafter(np.float32(maxval), np.float32(minval))))
 
 
 def uniform(
@@ -115,7 +124,8 @@ def uniform(
 ) -> Any:
     """Uniform numbers in [minval, maxval); whole ones where dtype is an integer."""
     if dtype is not None and "int" in str(dtype):
-        return randint(shape, minval, maxval, dtype, seed)
+        return randint(shape, int(minval), int(maxval), dtype, seed)
+    _check_float("uniform", dtype)
     return _uniform(key(seed), _shape(shape), minval, maxval)
 
 
@@ -131,6 +141,7 @@ def normal(
     shape: Any, mean: float = 0.0, stddev: float = 1.0, dtype: Any = None, seed: Any = None
 ) -> Any:
     """Normally distributed numbers."""
+    _check_float("normal", dtype)
     return _normal(key(seed), _shape(shape), mean, stddev)
 
 
@@ -160,14 +171,15 @@ def truncated_normal(
     shape: Any, mean: float = 0.0, stddev: float = 1.0, dtype: Any = None, seed: Any = None
 ) -> Any:
     """Normally distributed numbers within two deviations of the mean."""
+    _check_float("truncated_normal", dtype)
     return _truncated(key(seed), _shape(shape), mean, stddev)
 
 
 @operation
 def _randint(words: Any, shape: tuple[int, ...], minval: int, maxval: int, dtype: str) -> Any:
     bits = make("random_bits", _words(words), shape=shape)
-    span = ops.cast(maxval - minval, "uint32")
-    return ops.cast(ops.cast(ops.mod(bits, span), "int32") + minval, dtype)
+    span = make("constant", value=maxval - minval, dtype="uint32")
+    return ops.cast(ops.cast(ops.mod(bits, span), "int32") + minval, dtype)  # wraps where it must
 
 
 def randint(shape: Any, minval: int, maxval: int, dtype: Any = "int32", seed: Any = None) -> Any:
@@ -189,7 +201,9 @@ def _dropout(inputs: Any, words: Any, rate: float, noise_shape: Any) -> Any:
 
 def dropout(inputs: Any, rate: float, noise_shape: Any = None, seed: Any = None) -> Any:
     """Each element 0 with probability `rate`, else divided by 1 - rate."""
-    if rate >= 1.0:
+    if not 0.0 <= rate <= 1.0:
+        raise ValueError(f"dropout: rate must lie between 0 and 1, and is {rate}")
+    if rate == 1.0:
         return ops.zeros_like(inputs)
     return _dropout(inputs, key(seed), float(rate), noise_shape)
 
@@ -208,8 +222,9 @@ def bernoulli(shape: Any, probability: float = 0.5, seed: Any = None) -> Any:
 def _categorical(words: Any, logits: Any, num_samples: int, dtype: str) -> Any:
     """Gumbel's maximum: argmax(logits - ln(-ln u)) follows softmax(logits)."""
     x = ops.convert_to_node(logits)
-    u = _unit(_words(words), (x.shape[0], num_samples, x.shape[1])) + 2.0**-25
-    noisy = ops.expand_dims(x, 1) - ops.log(-ops.log(u))
+    u = _unit(_words(words), (x.shape[0], num_samples, x.shape[1]))
+    exponential = ops.maximum(-ops.log1p(-u), 2.0**-25)  # u may be 0, the logarithm's argument not
+    noisy = ops.expand_dims(x, 1) - ops.log(exponential)
     return ops.cast(ops.argmax(noisy, axis=-1), dtype)
 
 

@@ -26,8 +26,8 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 @static_arguments("shape")
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
-    """A tensor of one repeated value."""
-    node = convert_to_node(fill_value, None if dtype is None else dtypes.standardize(dtype))
+    """A tensor of one repeated value, float32 unless told otherwise."""
+    node = convert_to_node(fill_value, dtypes.standardize(dtype or "float32"))
     return broadcast_to(node, _shape(shape))
 
 
@@ -221,12 +221,12 @@ def one_hot(
 def multi_hot(
     inputs: Any, num_classes: int, axis: int = -1, dtype: Any = None, sparse: bool = False
 ) -> Any:
-    """1 at every index that occurs along the last dimension."""
+    """1 at every index that occurs along dimension 1 (0 of a vector of indices)."""
     from meganeura.ops.reduction_functions import max
 
     index = convert_to_node(inputs)
-    hits = one_hot(index, num_classes, -1, dtype, sparse)
-    return max(hits, axis=index.ndim - 1 if index.ndim > 1 else 0)
+    hits = one_hot(index, num_classes, axis, dtype, sparse)
+    return max(hits, axis=1 if index.ndim > 1 else 0)
 
 
 # --- what is known -----------------------------------------------------------------------------

@@ -23,6 +23,8 @@ def _unary(name: str, floating: bool, summary: str) -> Callable[[Any], Any]:
     def function(x: Any) -> Any:
         (node,) = promote(x, floating=floating)
         if node.dtype == "bool":
+            if name in ("abs", "sign"):  # no and yes are 0 and 1
+                return node
             node = make("cast", node, dtype="int32")
         return make(name, node)
 
@@ -32,20 +34,28 @@ def _unary(name: str, floating: bool, summary: str) -> Callable[[Any], Any]:
 
 
 def _rounding(name: str, summary: str) -> Callable[[Any], Any]:
-    """Integers are whole already."""
+    """Integers are whole already; Keras gives them back as floats."""
 
     def function(x: Any) -> Any:
         node = convert_to_node(x)
-        return make(name, node) if node.dtype == "float32" else node
+        return make(name, node) if node.dtype == "float32" else make("cast", node, dtype="float32")
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = summary
     return operation(function)
 
 
+#: What arithmetic on two bools is, in NumPy and Keras.
+_OF_BOOLS = {
+    "add": "logical_or", "maximum": "logical_or", "multiply": "logical_and", "minimum": "logical_and",
+}  # fmt: skip
+
+
 def _binary(name: str, summary: str, floating: bool = False) -> Callable[[Any, Any], Any]:
     def function(x1: Any, x2: Any) -> Any:
         a, b = promote(x1, x2, floating=floating)
+        if a.dtype == "bool" and name in _OF_BOOLS:
+            return make(_OF_BOOLS[name], a, b)
         if a.dtype == "bool":
             a, b = (make("cast", v, dtype="int32") for v in (a, b))
         return make(name, a, b)
@@ -172,9 +182,10 @@ def arcsinh(x: Any) -> Any:
     x = _float(x)
     below = x < 0.0
     a = where(below, negative(x), x)  # not abs, whose gradient at 0 is 0
-    inner = where(a > 1e9, 1.0, a)
+    far = a > 1e9  # where a^2 would overflow; each branch sees only what suits it
+    inner = where(far, 1.0, a)
     near = log1p(inner + inner * inner / (1.0 + sqrt(inner * inner + 1.0)))
-    out = where(a > 1e9, log(a) + math.log(2.0), near)
+    out = where(far, log(where(far, a, 1.0)) + math.log(2.0), near)
     return where(below, negative(out), out)
 
 
@@ -182,9 +193,10 @@ def arcsinh(x: Any) -> Any:
 def arccosh(x: Any) -> Any:
     """The inverse of cosh, for x >= 1."""
     x = _float(x)
-    inner = where(x > 1e9, 1e9, x)
+    far = x > 1e9
+    inner = where(far, 2.0, x)
     near = log(inner + sqrt(inner - 1.0) * sqrt(inner + 1.0))
-    return where(x > 1e9, log(x) + math.log(2.0), near)
+    return where(far, log(where(far, x, 1.0)) + math.log(2.0), near)
 
 
 @operation
@@ -461,14 +473,14 @@ def hard_tanh(x: Any) -> Any:
 def hard_shrink(x: Any, threshold: float = 0.5) -> Any:
     """x where |x| > threshold, else 0."""
     x = _float(x)
-    return where(abs(x) > threshold, x, 0.0)
+    return where(abs(x) <= threshold, 0.0, x)
 
 
 @operation
 def soft_shrink(x: Any, threshold: float = 0.5) -> Any:
     """x moved towards 0 by threshold, and 0 where it would pass it."""
     x = _float(x)
-    return where(x > threshold, x - threshold, where(x < -threshold, x + threshold, 0.0))
+    return x - clip(x, -threshold, threshold)
 
 
 @operation
@@ -480,9 +492,11 @@ def tanh_shrink(x: Any) -> Any:
 
 @operation
 def squareplus(x: Any, b: float = 4) -> Any:
-    """out = (x + sqrt(x^2 + b)) / 2 (arXiv 2112.11687)."""
+    """out = (x + sqrt(x^2 + b)) / 2 (arXiv 2112.11687), without cancellation below 0."""
     x = _float(x)
-    return (x + sqrt(x * x + float(b))) * 0.5
+    below = x < 0.0
+    total = where(below, negative(x), x) + sqrt(x * x + float(b))
+    return where(below, 0.5 * b / total, total * 0.5)
 
 
 @operation

@@ -328,7 +328,7 @@ def _rolled(node: Node, shift: int, axis: int) -> Node:
     return make("concatenate", *parts, axis=axis)
 
 
-@operation
+@static_arguments("shape")
 def slice(inputs: Any, start_indices: Any, shape: Any) -> Any:
     """The block of the given shape that begins at start_indices; a length of -1 means to the end.
 

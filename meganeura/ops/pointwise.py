@@ -454,8 +454,10 @@ def _power_exponent(node: Node, g: Node) -> Node:
 
 
 def _hypotenuse(node: Node) -> Node:
+    """x^2 + y^2, and 1 at the origin, where the angle's gradient is taken to be 0."""
     a, b = node.inputs
-    return add(mul(a, a), mul(b, b))
+    total = add(mul(a, a), mul(b, b))
+    return where(make("equal", total, constant(0.0)), 1.0, total)
 
 
 def _mod_samples(random: np.random.Generator) -> list[Sample]:

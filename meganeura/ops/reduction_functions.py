@@ -184,13 +184,23 @@ def _softmax_axis(node: Node, axis: Any) -> Any:
 
 @operation
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """The vector norm over `axis`: 2 by default; 1, 2, inf, -inf, 0, any p, and "fro"."""
+    """The norm over `axis`: of vectors 2 (the default), 1, inf, -inf, 0 and any p; of matrices
+    "fro" (the default), 1, inf, -1 and -inf. Without axis and order, of all elements."""
     (node,) = promote(x, floating=True)
-    if ord in (None, 2, "fro"):
+    axes = normalize_axes(axis, node.ndim)
+    if ord in (None, "fro") or ord == 2 and len(axes) == 1:
         return _safe_sqrt(sum(math.multiply(node, node), axis, keepdims))
     size = math.abs(node)
-    if axis is None and node.ndim != 1 or isinstance(axis, (tuple, list)) and len(axis) > 1:
-        raise ValueError(f"norm of order {ord!r} is offered for vectors; name one axis")
+    if len(axes) == 2 and ord in _MATRIX_NORMS:
+        add_along, outer = _MATRIX_NORMS[ord]
+        both = axes if axis is None else [normalize_axis(a, node.ndim) for a in axis]
+        out = outer(sum(size, both[add_along], True), both[1 - add_along], True)
+        return out if keepdims else reshape(out, _reduce("sum", node, axis, False).shape)
+    if len(axes) != 1:
+        raise ValueError(
+            f"norm of order {ord!r} over {len(axes)} dimensions is not offered; name one axis for the "
+            "norm of vectors (the spectral and nuclear norms of matrices need singular values)"
+        )
     if ord == 1:
         return sum(size, axis, keepdims)
     if ord == float("inf"):
@@ -202,6 +212,15 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if not isinstance(ord, (int, float)):
         raise ValueError(f"norm of order {ord!r} is not offered")
     return math.power(sum(math.power(size, float(ord)), axis, keepdims), 1.0 / ord)
+
+
+#: order: (which of the two axes is added up, what is taken along the other)
+_MATRIX_NORMS: dict[Any, Any] = {
+    1: (0, max),
+    -1: (0, min),
+    float("inf"): (1, max),
+    -float("inf"): (1, min),
+}
 
 
 def _safe_sqrt(x: Node) -> Node:
