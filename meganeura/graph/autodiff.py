@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meganeura.graph.node import Node, topological
-from meganeura.ops.registry import REGISTRY, make
+from meganeura.ops.registry import REGISTRY, make, same_scope
 
 
 def gradients(
@@ -59,7 +59,9 @@ def gradients(
                 + (f" (in layer {node.scope!r})" if node.scope else "")
                 + "; use stop_gradient on its input if none is wanted"
             )
-        for x, gradient in zip(node.inputs, rule(node, total[id(node)]), strict=True):
+        with same_scope(node.scope):
+            found = rule(node, total[id(node)])
+        for x, gradient in zip(node.inputs, found, strict=True):
             if gradient is not None and id(x) in on_path:
                 accumulate(x, gradient)
     return [total[id(x)] if id(x) in total else fill(0.0, x.shape, x.dtype) for x in wrt]

@@ -9,13 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from meganeura import dtypes, identifiers, initializers, ops, regularizers
 from meganeura import constraints as constraint_family
+from meganeura import dtypes, identifiers, initializers, ops, regularizers
 from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.graph.trace import ConcretizationError
 from meganeura.layers import calling
 from meganeura.layers.calling import Context, InputSpec, Signature, name_scope
+from meganeura.layers.constructor import (
+    SHAPE_KEYWORDS,
+    as_shapes,
+    bound_arguments,
+    first_shape,
+    is_plain,
+    policy_config,
+    policy_name,
+)
 from meganeura.layers.tracking import Tracked
 from meganeura.masking import get_mask, set_mask
 from meganeura.ops.dispatch import any_of, map_tree
@@ -24,8 +33,6 @@ from meganeura.random import SeedGenerator
 from meganeura.symbolic import KerasTensor
 from meganeura.tensor import Tensor, to_tensor
 from meganeura.variable import Variable
-
-_SHAPE_KEYWORDS = ("input_shape", "input_dim", "batch_input_shape", "batch_shape", "batch_size", "input_dtype")
 
 
 class Layer(Tracked):
@@ -46,7 +53,7 @@ class Layer(Tracked):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         layer = super().__new__(cls)
         layer._start_tracking()
-        object.__setattr__(layer, "_constructor_arguments", _bound(cls, layer, args, kwargs))
+        object.__setattr__(layer, "_constructor_arguments", bound_arguments(cls, layer, args, kwargs))
         return layer
 
     def __init__(
@@ -59,7 +66,7 @@ class Layer(Tracked):
         name: str | None = None,
         **kwargs: Any,
     ):
-        shapes = {k: kwargs.pop(k) for k in _SHAPE_KEYWORDS if k in kwargs}
+        shapes = {k: kwargs.pop(k) for k in SHAPE_KEYWORDS if k in kwargs}
         if kwargs:
             unknown = next(iter(kwargs))
             known = [n for n in inspect.signature(type(self).__init__).parameters if n not in ("self", "kwargs")]
@@ -68,7 +75,7 @@ class Layer(Tracked):
         if name is not None and (not isinstance(name, str) or "/" in name):
             raise ValueError(f"layer {type(self).__name__}: name {name!r} must be text without '/'")
         self._name = name or identifiers.auto_name(type(self).__name__)
-        self.dtype_policy_name = _policy(dtype)
+        self.dtype_policy_name = policy_name(dtype)
         self.autocast = autocast
         self.activity_regularizer = regularizers.get(activity_regularizer)
         self._trainable = bool(trainable)
@@ -78,7 +85,7 @@ class Layer(Tracked):
         self._losses: list[Any] = []
         self._inbound_nodes: list[Any] = []
         self._build_shapes: Any = None
-        self._first_input_shape = _first_shape(shapes)
+        self._first_input_shape = first_shape(shapes)
 
     # --- identity ------------------------------------------------------------------------------
 
@@ -263,7 +270,7 @@ class Layer(Tracked):
 
     def build_from_config(self, config: dict[str, Any]) -> None:
         if config and not self.built:
-            shapes = {k: _tupled(v) for k, v in config.items()}
+            shapes = {k: as_shapes(v) for k, v in config.items()}
             names = [n for n in inspect.signature(type(self).build).parameters if n != "self"]
             if "input_shape" in shapes and len(names) == 1:
                 self.build(shapes["input_shape"])
@@ -481,7 +488,7 @@ class Layer(Tracked):
             config["activity_regularizer"] = regularizers.serialize(self.activity_regularizer)
         if type(self).get_config is Layer.get_config and self._constructor_arguments is not None:
             for name, value in self._constructor_arguments.items():
-                if name not in config and not _is_plain(value):
+                if name not in config and not is_plain(value):
                     raise NotImplementedError(
                         f"layer {type(self).__name__} takes the argument {name!r}, which cannot be saved by "
                         "itself; define get_config() so that it returns the constructor's arguments"
@@ -513,20 +520,6 @@ class Layer(Tracked):
     @property
     def output(self) -> Any:
         return self._history("output")
-
-
-def _bound(cls: type, layer: Any, args: Any, kwargs: Any) -> dict[str, Any] | None:
-    """The constructor's arguments by name, for configs."""
-    try:
-        bound = inspect.signature(cls.__init__).bind(layer, *args, **kwargs)
-    except TypeError:
-        return None
-    arguments = dict(bound.arguments)
-    arguments.pop("self", None)
-    extra = arguments.pop("kwargs", {})
-    if any(isinstance(v, tuple) and n == "args" for n, v in arguments.items()):
-        return None
-    return {**arguments, **(extra if isinstance(extra, dict) else {})}
 
 
 def _wrapped_build(build: Callable[..., Any]) -> Callable[..., Any]:
@@ -565,58 +558,6 @@ def _as_input(value: Any) -> Any:
 
 def _concrete(value: Any) -> Any:
     return to_tensor(value) if isinstance(value, np.ndarray) else value
-
-
-def _policy(dtype: Any) -> str:
-    if isinstance(dtype, dict):
-        dtype = dtype.get("config", {}).get("name", "float32")
-    name = getattr(dtype, "name", dtype) or "float32"
-    if name in ("float32", "mixed_float32"):
-        return "float32"
-    try:
-        kind = dtypes.standardize(name)
-    except ValueError:
-        kind = "float32" if "float" in str(name) else ""
-    if kind == "float32" and str(name) != "float32":
-        warnings.warn(f"dtype {name!r} is not offered; this layer computes in float32")
-    return kind or "float32"
-
-
-def policy_config() -> dict[str, Any]:
-    """The dtype policy as Keras 3 writes it."""
-    return {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": "float32"},
-        "registered_name": None,
-    }
-
-
-def _first_shape(given: dict[str, Any]) -> tuple[Any, ...] | None:
-    """The batch shape that the old `input_shape=` keywords mean, for the first layer of a Sequential."""
-    whole = given.get("batch_input_shape") or given.get("batch_shape")
-    if whole is not None:
-        return tuple(whole)
-    shape = given.get("input_shape")
-    if shape is None and given.get("input_dim") is not None:
-        shape = (given["input_dim"],)
-    return None if shape is None else (given.get("batch_size"), *shape)
-
-
-def _tupled(value: Any) -> Any:
-    if isinstance(value, list) and all(n is None or isinstance(n, int) for n in value):
-        return tuple(value)
-    if isinstance(value, (list, tuple)):
-        return [_tupled(v) for v in value]
-    return {k: _tupled(v) for k, v in value.items()} if isinstance(value, dict) else value
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(v) for v in value)
-    if isinstance(value, dict):
-        return all(isinstance(k, str) and _is_plain(v) for k, v in value.items())
-    return value is None or isinstance(value, (bool, int, float, str))
 
 
 def _is_metric_type() -> type:

@@ -33,8 +33,8 @@ def save_model(model: Any, filepath: Any, overwrite: bool = True, **kwargs: Any)
     model.save(filepath, overwrite=overwrite, **kwargs)
 
 
-def clone_model(model: Any, input_tensors: Any = None, clone_function: Any = None, **_: Any) -> Any:
-    """A model of the same structure with new weights."""
+def clone_model(model: Any, input_tensors: Any = None, clone_function: Any = None) -> Any:
+    """A model of the same structure with new weights; see `meganeura.models.cloning.clone`."""
     from meganeura.models.cloning import clone
 
     return clone(model, input_tensors, clone_function)

@@ -36,9 +36,6 @@ class Model(Trainer, Layer):
         Layer.__init__(self, **kwargs)
         Trainer.__init__(self)
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-
     def call(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"model {type(self).__name__} defines no call()")
 
@@ -108,7 +105,9 @@ class Model(Trainer, Layer):
         """Print the layers, their output shapes and weights."""
         from meganeura.models.summary import summary_text
 
-        text = summary_text(self, line_length, expand_nested, show_trainable, layer_range)
+        text = summary_text(
+            self, line_length, positions, expand_nested, show_trainable, layer_range
+        )
         (print_fn or print)(text)
 
     def explain(self, format: str = "text") -> str:
@@ -130,7 +129,9 @@ class Model(Trainer, Layer):
 
     # --- files ---------------------------------------------------------------------------------
 
-    def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True, max_shard_size: Any = None) -> None:
+    def save_weights(
+        self, filepath: str | os.PathLike[str], overwrite: bool = True, max_shard_size: Any = None
+    ) -> None:
         """Save the weights, and the optimizer's state, to a `.weights.h5` file of Keras 3's layout."""
         from meganeura import saving
 

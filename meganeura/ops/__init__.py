@@ -23,7 +23,12 @@ from meganeura.ops.control_flow import (
     vectorized_map,
     while_loop,
 )
-from meganeura.ops.convolution import conv, conv_transpose, depthwise_conv, separable_conv
+from meganeura.ops.convolution_functions import (
+    conv,
+    conv_transpose,
+    depthwise_conv,
+    separable_conv,
+)
 from meganeura.ops.creation import (
     arange,
     array,

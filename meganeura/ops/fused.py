@@ -91,7 +91,7 @@ def _matmul_samples(random: np.random.Generator) -> list[Sample]:
 def _conv_samples(random: np.random.Generator) -> list[Sample]:
     found = []
     wide = ((2, 6, 5, 3), (3, 3, 3, 7), (1, 2), ((1, 1), (0, 1)), (1, 1), 1)
-    cases = [(wide, activation) for activation in ACTIVATIONS]
+    cases: list[tuple[Any, str]] = [(wide, activation) for activation in ACTIVATIONS]
     for case in (
         ((1, 7, 6, 4), (3, 2, 2, 6), (1, 1), ((0, 1), (1, 0)), (1, 2), 2),
         ((2, 5, 5, 3), (3, 3, 1, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 3),
@@ -169,7 +169,9 @@ register(
 # --- made by the scheduler only ----------------------------------------------------------------
 
 
-def _parts_reference(x: Any, dy: Any, kernel_shape: Shape, parts: int, **geometry: Any) -> np.ndarray:
+def _parts_reference(
+    x: Any, dy: Any, kernel_shape: Shape, parts: int, **geometry: Any
+) -> np.ndarray:
     """The kernel gradient as a sum over parts of the output positions, each part a row."""
     positions = int(np.prod(dy.shape[:-1]))
     each = -(-positions // parts)
@@ -186,11 +188,18 @@ def _parts_reference(x: Any, dy: Any, kernel_shape: Shape, parts: int, **geometr
 def _parts_samples(random: np.random.Generator) -> list[Sample]:
     found = []
     for groups, parts in ((1, 3), (2, 2)):
-        geometry = {"strides": (1, 2), "padding": ((1, 1), (0, 1)), "dilation": (1, 1), "groups": groups}
+        geometry = {
+            "strides": (1, 2),
+            "padding": ((1, 1), (0, 1)),
+            "dilation": (1, 1),
+            "groups": groups,
+        }
         kernel = (3, 3, 4 // groups, 6)
         dy = (2, 6, 3, 6)
         arrays = tuple(random.standard_normal(s).astype("float32") for s in ((2, 6, 7, 4), dy))
-        found.append(Sample(arrays, {**geometry, "kernel_shape": kernel, "parts": parts}, gradient=False))
+        found.append(
+            Sample(arrays, {**geometry, "kernel_shape": kernel, "parts": parts}, gradient=False)
+        )
     return found
 
 

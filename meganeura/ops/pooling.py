@@ -10,14 +10,12 @@ import numpy as np
 
 from meganeura.graph.autodiff import zero_gradient
 from meganeura.graph.node import Node, Shape
-from meganeura.ops.convolution import (
-    Pairs,
+from meganeura.ops.convolution import Pairs, output_length, window_slices
+from meganeura.ops.convolution_functions import (
     channels_last,
-    output_length,
     per_dimension,
     resolve_padding,
     turned_back,
-    window_slices,
 )
 from meganeura.ops.dispatch import convert_to_node, operation, promote
 from meganeura.ops.nodes import constant, mul
@@ -325,7 +323,12 @@ def max_pool(
     padding: Any = "valid",
     data_format: str | None = None,
 ) -> Any:
-    """The largest value in each window; padding does not count."""
+    """The largest value in each window: y[n, i, c] = max_t x[n, i s + t - p, c].
+
+    inputs (N, *spatial, C), or channels first. pool_size and strides s (pool_size by default) are
+    integers, or one for each dimension; padding is "valid" or "same", and does not count. The
+    gradient goes to the first of the largest values. Raises ValueError where nothing fits.
+    """
     x, turn, geometry = _window(inputs, pool_size, strides, padding, data_format)
     return turned_back(make("max_pool", x, **geometry), turn)
 
@@ -338,7 +341,11 @@ def average_pool(
     padding: Any = "valid",
     data_format: str | None = None,
 ) -> Any:
-    """The mean of the real cells in each window; padding does not count."""
+    """The mean of each window: y[n, i, c] = mean_t x[n, i s + t - p, c], without padding.
+
+    inputs (N, *spatial, C), or channels first; the arguments are those of `max_pool`. A window at
+    the border divides by the number of its cells inside.
+    """
     x, turn, geometry = _window(inputs, pool_size, strides, padding, data_format)
     total = make("sum_pool", x, **geometry)
     if not any(map(any, geometry["padding"])):

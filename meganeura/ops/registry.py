@@ -91,6 +91,19 @@ class scope:
         _scopes.pop()
 
 
+class same_scope:
+    """Nodes made inside carry exactly this provenance: a gradient belongs to the layer it is of."""
+
+    def __init__(self, path: str):
+        self.path = path
+
+    def __enter__(self) -> None:
+        _scopes.append(self.path)
+
+    def __exit__(self, *_: object) -> None:
+        _scopes.pop()
+
+
 def make(op: str, *inputs: Node, **attributes: Any) -> Node:
     """Build one node; its shape and dtype come from the record's rule."""
     shape, dtype = REGISTRY[op].infer(*inputs, **attributes)

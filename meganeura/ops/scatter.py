@@ -9,7 +9,8 @@ import numpy as np
 
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.dispatch import convert_to_node, operation, promote
-from meganeura.ops.elementwise import logical_and, maximum, where
+from meganeura.ops.elementwise import less, less_equal, logical_and, maximum, where
+from meganeura.ops.movement import cut
 from meganeura.ops.nodes import add, broadcast_to, cast, reshape
 from meganeura.ops.registry import Op, Sample, make, register
 
@@ -141,7 +142,7 @@ def scatter_update(inputs: Any, indices: Any, updates: Any, reduction: str | Non
     counts = reshape(counts, (*x.shape[: index.shape[-1]], *[1] * len(rest)))
     divide = "divide" if x.dtype == "float32" else "floor_divide"
     mean = make(divide, summed, cast(maximum(counts, 1), x.dtype))  # one update each: exact
-    return cast(where(counts > 0, mean, x), dtype)
+    return cast(where(less(0, counts), mean, x), dtype)
 
 
 def _rows(name: str, values: Node, flat: Node, rest: Shape) -> Node:
@@ -167,9 +168,9 @@ def _flat(name: str, index: Node, lengths: Shape) -> tuple[Node, int, Shape]:
     position: Any = None
     inside: Any = None
     for i, length in enumerate(lengths[:depth]):
-        part = rows[:, i]
-        part = where(part < 0, part + length, part)
-        fits = logical_and(part >= 0, part < length)
+        part = reshape(cut(rows, 1, i, i + 1), (rows.shape[0],))
+        part = where(less(part, 0), part + length, part)
+        fits = logical_and(less_equal(0, part), less(part, length))
         inside = fits if inside is None else logical_and(inside, fits)
         position = part if position is None else position * length + part
     return where(inside, position, -1), math.prod(lengths[:depth]), lengths[depth:]

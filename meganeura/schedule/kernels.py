@@ -223,6 +223,8 @@ class RowDraft(Draft):
             at[i] = c
         place = tuple(at)
         shared: set[str] = set()
+        self.last_lines: list[str] = []
+        self.serial = lanes == 1
         pending = list(self.outputs)
         stage = 0
         while pending:
@@ -231,6 +233,7 @@ class RowDraft(Draft):
                 raise Unfusable
             pending = [n for n in pending if id(n) not in done]
             stage += 1
+        writer.lines += self.last_lines  # after every read, so that a state may be written in place
         functions = "\n".join(f"var<workgroup> shared_{t}: array<{t}, {lanes}>;" for t in sorted(shared))
         self.bindings = bindings
         self.text = self._module(bindings, (threads, 1, 1), functions, "\n".join(writer.lines))
@@ -298,9 +301,11 @@ class RowDraft(Draft):
         if lanes > 1:
             inner = writer.fork("w_")
             self._store(inner, node, value, ix.var("r", self.rows))
-            writer.lines += ["if (thread == 0u) {", *inner.lines, "}"]
+            self.last_lines += ["if (thread == 0u) {", *inner.lines, "}"]
         else:
-            self._store(writer, node, value, ix.var("r", self.rows))
+            inner = writer.fork("w_")
+            self._store(inner, node, value, ix.var("r", self.rows))
+            self.last_lines += inner.lines
 
     def _name(self, node: Node) -> str:
         return f"acc{next(i for i, n in enumerate(self.outputs) if n is node)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meganeura.graph.node import Graph, Node
-from meganeura.schedule.kernels import Draft, MapDraft
+from meganeura.schedule.kernels import Draft, MapDraft, RowDraft
 from meganeura.schedule.plan import Buffer, Kernel, Limits, Plan, storage_bytes
 
 
@@ -133,9 +133,11 @@ def _in_place(node: Node, state: Node, drafts: list[Draft]) -> bool:
     reads = draft.bindings.reads.get(id(state), set())
     if not reads:
         return True
-    if node.size == 1:
-        return isinstance(draft, MapDraft)
-    return draft.kind != "row" and isinstance(draft, MapDraft) and reads == {draft.positions[id(node)]}
+    if reads != {draft.positions[id(node)]}:
+        return isinstance(draft, MapDraft) and node.size == 1
+    if isinstance(draft, RowDraft):  # one invocation per row, which writes after all its reads
+        return draft.serial and node.size == draft.rows and node.shape != draft.full
+    return True
 
 
 def _temporaries(drafts: list[Draft], of: dict[int, int], new, plan: Plan, copies: list[_Copy]) -> None:  # type: ignore[no-untyped-def]

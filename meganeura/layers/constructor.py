@@ -1,0 +1,80 @@
+"""Constructors of layers: arguments kept for configs, dtype policies, and old ways to say a shape."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Any
+
+from meganeura import dtypes
+
+#: Keywords by which Keras 2 gave the first layer of a Sequential its input shape.
+SHAPE_KEYWORDS = (
+    "input_shape", "input_dim", "batch_input_shape", "batch_shape", "batch_size", "input_dtype"
+)  # fmt: skip
+
+
+def bound_arguments(cls: type, layer: Any, args: Any, kwargs: Any) -> dict[str, Any] | None:
+    """The constructor's arguments by name, for configs."""
+    try:
+        bound = inspect.signature(cls.__init__).bind(layer, *args, **kwargs)
+    except TypeError:
+        return None
+    arguments = dict(bound.arguments)
+    arguments.pop("self", None)
+    extra = arguments.pop("kwargs", {})
+    if any(isinstance(v, tuple) and n == "args" for n, v in arguments.items()):
+        return None
+    return {**arguments, **(extra if isinstance(extra, dict) else {})}
+
+
+def is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(is_plain(v) for v in value)
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and is_plain(v) for k, v in value.items())
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def policy_name(dtype: Any) -> str:
+    if isinstance(dtype, dict):
+        dtype = dtype.get("config", {}).get("name", "float32")
+    name = getattr(dtype, "name", dtype) or "float32"
+    if name in ("float32", "mixed_float32"):
+        return "float32"
+    try:
+        kind = dtypes.standardize(name)
+    except ValueError:
+        kind = "float32" if "float" in str(name) else ""
+    if kind == "float32" and str(name) != "float32":
+        warnings.warn(f"dtype {name!r} is not offered; this layer computes in float32")
+    return kind or "float32"
+
+
+def policy_config() -> dict[str, Any]:
+    """The dtype policy as Keras 3 writes it."""
+    return {
+        "module": "keras",
+        "class_name": "DTypePolicy",
+        "config": {"name": "float32"},
+        "registered_name": None,
+    }
+
+
+def first_shape(given: dict[str, Any]) -> tuple[Any, ...] | None:
+    """The batch shape that the old `input_shape=` keywords mean, for the first layer of a Sequential."""
+    whole = given.get("batch_input_shape") or given.get("batch_shape")
+    if whole is not None:
+        return tuple(whole)
+    shape = given.get("input_shape")
+    if shape is None and given.get("input_dim") is not None:
+        shape = (given["input_dim"],)
+    return None if shape is None else (given.get("batch_size"), *shape)
+
+
+def as_shapes(value: Any) -> Any:
+    if isinstance(value, list) and all(n is None or isinstance(n, int) for n in value):
+        return tuple(value)
+    if isinstance(value, (list, tuple)):
+        return [as_shapes(v) for v in value]
+    return {k: as_shapes(v) for k, v in value.items()} if isinstance(value, dict) else value
