@@ -200,7 +200,7 @@ def tensordot(x1: Any, x2: Any, axes: Any = 2) -> Any:
         left = list(range(a.ndim - int(axes), a.ndim))
         right = list(range(int(axes)))
     else:
-        pair = [[n] if isinstance(n, (int, np.integer)) else list(n) for n in axes]
+        pair: list[list[Any]] = [[n] if isinstance(n, (int, np.integer)) else list(n) for n in axes]
         left = [normalize_axis(n, a.ndim) for n in pair[0]]
         right = [normalize_axis(n, b.ndim) for n in pair[1]]
     if [a.shape[i] for i in left] != [b.shape[i] for i in right]:

@@ -11,7 +11,7 @@ from meganeura.graph.node import Node, Shape
 from meganeura.ops.dispatch import convert_to_node, operation, promote
 from meganeura.ops.elementwise import less, less_equal, logical_and, maximum, where
 from meganeura.ops.movement import cut
-from meganeura.ops.nodes import add, broadcast_to, cast, reshape
+from meganeura.ops.nodes import add, broadcast_to, cast, mul, reshape
 from meganeura.ops.registry import Op, Sample, make, register
 
 
@@ -169,8 +169,8 @@ def _flat(name: str, index: Node, lengths: Shape) -> tuple[Node, int, Shape]:
     inside: Any = None
     for i, length in enumerate(lengths[:depth]):
         part = reshape(cut(rows, 1, i, i + 1), (rows.shape[0],))
-        part = where(less(part, 0), part + length, part)
+        part = where(less(part, 0), add(part, length), part)
         fits = logical_and(less_equal(0, part), less(part, length))
         inside = fits if inside is None else logical_and(inside, fits)
-        position = part if position is None else position * length + part
+        position = part if position is None else add(mul(position, length), part)
     return where(inside, position, -1), math.prod(lengths[:depth]), lengths[depth:]

@@ -6,16 +6,11 @@ are those of the records, with their zeros, infinities, odd lengths and empty te
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import registry_checks as checks
 
 from meganeura import config

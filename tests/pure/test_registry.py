@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import registry_checks as checks
 
 from meganeura.backend.numpy.backend import NumpyBackend
