@@ -113,6 +113,25 @@ def tensor_arguments(bound: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def as_array(value: Any) -> Any:
+    """Arrays of other libraries (data frames, tensors) as NumPy's; everything else as it is."""
+    if isinstance(value, (*TENSORS, np.generic, type)) or not hasattr(value, "__array__"):
+        return value
+    return np.asarray(value)
+
+
+def refuse_plain_inputs(layer: Any, signature: Signature, bound: Mapping[str, Any]) -> None:
+    """Numbers and lists of them are no tensors: a nested list would be taken for several inputs."""
+    if not signature.positional:
+        return
+    given = bound.get(signature.positional[0])
+    if given is not None:
+        raise ValueError(
+            f"layer {layer.name!r} ({type(layer).__name__}) takes arrays or tensors, and got "
+            f"{type(given).__name__}; use numpy.array(...)"
+        )
+
+
 def shapes_of(value: Any) -> Any:
     """The shapes of a tensor, or of a structure of tensors."""
     return map_tree(lambda x: tuple(x.shape) if hasattr(x, "shape") else None, value)

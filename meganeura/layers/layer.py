@@ -305,6 +305,11 @@ class Layer(Tracked):
         raise NotImplementedError(f"layer {type(self).__name__} defines no call()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if "_losses" not in self.__dict__:
+            raise RuntimeError(
+                f"layer {type(self).__name__} was not set up: its __init__ must call super().__init__()"
+            )
+        args, kwargs = map_tree(calling.as_array, args), map_tree(calling.as_array, kwargs)
         if any_of(KerasTensor, (args, kwargs)):
             from meganeura.models.operation import call_symbolically
 
@@ -322,6 +327,8 @@ class Layer(Tracked):
         with name_scope(self.name):
             if tensors:
                 calling.check_input_spec(self, next(iter(tensors.values())))
+            else:
+                calling.refuse_plain_inputs(self, signature, bound)
             self._ensure_built(tensors)
             training = self._resolve_training(signature, bound)
             self._fill_masks(signature, bound, tensors)
@@ -330,8 +337,15 @@ class Layer(Tracked):
                 del bound["mask"]
             extra = bound.pop("*", ())
             with scope(self.name), calling.training_phase(training):
-                positional = [bound.pop(n) for n in list(signature.positional) if n in bound] if extra else []
-                outputs = self.call(*positional, *extra, **bound)
+                positional = []
+                if extra:
+                    positional = [bound.pop(n) for n in list(signature.positional) if n in bound]
+                try:
+                    outputs = self.call(*positional, *extra, **bound)
+                except (ValueError, TypeError, IndexError, KeyError) as error:
+                    shapes = ", ".join(f"{k} {calling.shapes_of(v)}" for k, v in tensors.items())
+                    error.add_note(f"in layer {self.name!r} ({type(self).__name__}) called with {shapes}")
+                    raise
             self._finish(outputs, tensors, given_mask)
         return outputs
 
@@ -415,6 +429,7 @@ class Layer(Tracked):
         try:
             return run_call(self._record, args, kwargs, self)
         except ConcretizationError:
+            self._clear_losses()
             with eagerly():
                 return self._record(map_tree(_concrete, args), map_tree(_concrete, kwargs))
 

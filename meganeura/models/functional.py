@@ -6,8 +6,9 @@ from typing import Any
 
 from meganeura import ops
 from meganeura.layers.layer import Layer
+from meganeura.masking import get_mask, set_mask
 from meganeura.models.model import Model
-from meganeura.models.operation import CallNode, leaves
+from meganeura.models.operation import CallNode, flatten, leaves
 from meganeura.ops.dispatch import map_tree
 from meganeura.symbolic import KerasTensor
 
@@ -37,6 +38,13 @@ class Functional(Model):
         if len({id(t) for t in self._input_tensors}) != len(self._input_tensors):
             raise ValueError("Model: an input is listed twice")
         self._calls, self._operations = _plan(self._input_tensors, self._output_tensors)
+        names = [operation.name for operation in self._operations]
+        twice = next((n for n in names if names.count(n) > 1), None)
+        if twice is not None:
+            raise ValueError(
+                f"Model: {names.count(twice)} layers are named {twice!r}; the names of a model's layers "
+                "must differ, so give them with name="
+            )
         self.built = True
         if trainable is not None:
             self.trainable = trainable
@@ -100,21 +108,24 @@ class Functional(Model):
     def call(self, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         given = self._match(inputs)
         values: dict[int, Any] = {}
-        for tensor, x in zip(self._input_tensors, given, strict=True):
-            values[id(tensor)] = self._adapt(tensor, x)
+        masks = flatten(mask) if mask is not None else [None] * len(given)
+        for tensor, x, own_mask in zip(self._input_tensors, given, masks, strict=True):
+            x = values[id(tensor)] = self._adapt(tensor, x)
+            if own_mask is not None:
+                set_mask(x, own_mask)
         for node in self._calls:
-            results: list[Any] = []
             out = node.run(values)
-            map_tree(results.append, out)
-            for tensor, x in zip(leaves(node.outputs), results, strict=True):
+            for tensor, x in zip(flatten(node.outputs), flatten(out), strict=True):
                 values[id(tensor)] = x
-        return map_tree(lambda t: values[id(t)], self._outputs_struct)
+        outputs = map_tree(lambda t: values[id(t)], self._outputs_struct)
+        single = isinstance(outputs, list) and len(outputs) == 1  # as Keras gives it back
+        return outputs[0] if single else outputs
 
     def _match(self, inputs: Any) -> list[Any]:
         """The given tensors in the order of the model's inputs, found by position or by name."""
         names = self.input_names
         if isinstance(inputs, dict):
-            keys = list(self._inputs_struct) if isinstance(self._inputs_struct, dict) else names
+            keys = sorted(self._inputs_struct) if isinstance(self._inputs_struct, dict) else names
             missing = [k for k in keys if k not in inputs]
             if missing and all(n in inputs for n in names):
                 keys, missing = names, []
@@ -124,8 +135,7 @@ class Functional(Model):
                     f"{', '.join(map(repr, inputs))}"
                 )
             return [inputs[k] for k in keys]
-        flat: list[Any] = []
-        map_tree(flat.append, inputs)
+        flat = flatten(inputs)
         if len(flat) != len(self._input_tensors):
             raise ValueError(
                 f"model {self.name!r} takes {len(self._input_tensors)} input(s) "
@@ -135,6 +145,13 @@ class Functional(Model):
 
     def _adapt(self, tensor: KerasTensor, x: Any) -> Any:
         """Cast to the input's dtype, and add or drop a last dimension of length 1."""
+        if x is None:
+            if not (tensor.history and tensor.history[0].optional):
+                raise ValueError(
+                    f"model {self.name!r}: input {_operation_name(tensor)!r} is None, and it is not "
+                    "optional; give data, or make it with Input(optional=True)"
+                )
+            return None
         wanted, shape = tensor.shape, tuple(x.shape)
         if len(shape) == len(wanted) - 1 and wanted[-1] == 1:
             x = ops.expand_dims(x, -1)
@@ -159,21 +176,21 @@ class Functional(Model):
     def get_config(self) -> dict[str, Any]:
         from meganeura.models.functional_config import functional_config
 
-        if type(self) is not Functional and type(self).__init__ is not Functional.__init__:
-            return super().get_config()
+        if type(self).__init__ is not Functional.__init__:
+            return super().get_config()  # a subclass that makes its layers itself
         return functional_config(self)
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
         from meganeura.models.functional_config import functional_from_config
 
+        if "layers" not in config and cls.__init__ is not Functional.__init__:
+            return Layer.from_config.__func__(cls, config)  # type: ignore[attr-defined]
         return functional_from_config(cls, config, custom_objects)
 
 
 def _cast(x: Any, dtype: str) -> Any:
     """Masks survive a cast of the input."""
-    from meganeura.masking import get_mask, set_mask
-
     out = ops.cast(x, dtype)
     if (mask := get_mask(x)) is not None:
         set_mask(out, mask)

@@ -28,10 +28,14 @@ class Model(Trainer, Layer):
         return super().__new__(cls, *args, **kwargs)
 
     def __init__(self, *args: Any, **kwargs: Any):
-        if args or "inputs" in kwargs:
+        if any_of(KerasTensor, args) or "inputs" in kwargs and "outputs" in kwargs:
+            _make_functional(type(self))
+            type(self).__mro__[type(self).__mro__.index(Model) - 1].__init__(self, *args, **kwargs)
+            return
+        if args:
             raise TypeError(
-                f"model {type(self).__name__}: a subclass that defines call() takes no inputs and outputs; "
-                "pass name= and trainable= by keyword to super().__init__"
+                f"model {type(self).__name__}: a subclass that defines call() takes no positional "
+                f"arguments, got {args[0]!r}; pass name= and trainable= by keyword to super().__init__"
             )
         Layer.__init__(self, **kwargs)
         Trainer.__init__(self)
@@ -90,6 +94,12 @@ class Model(Trainer, Layer):
         shape = (config or {}).get("input_shape")
         if shape is not None and not self.built:
             self.build(tuple(shape) if isinstance(shape, list) else shape)
+
+    def _finish(self, outputs: Any, tensors: dict[str, Any], given_mask: Any) -> None:
+        """The layers inside gave the outputs their masks already."""
+        if type(self).compute_mask is Layer.compute_mask:
+            tensors = {}
+        super()._finish(outputs, tensors, given_mask)
 
     # --- looking at it -------------------------------------------------------------------------
 
@@ -171,3 +181,15 @@ class Model(Trainer, Layer):
         config = Layer.get_config(self)
         config.pop("dtype", None)
         return config
+
+
+def _make_functional(cls: type) -> None:
+    """Put Functional under a subclass that calls `super().__init__(inputs, outputs)`, as in Keras."""
+    from meganeura.models.functional import Functional
+
+    if issubclass(cls, Functional):
+        return
+    for base in cls.__mro__:
+        if Model in base.__bases__:
+            base.__bases__ = tuple(Functional if b is Model else b for b in base.__bases__)
+            return

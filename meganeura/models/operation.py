@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
@@ -14,9 +15,11 @@ from meganeura.ops.dispatch import any_of, map_tree
 from meganeura.symbolic import KerasTensor
 
 #: What stands in for unknown lengths while shapes are inferred: two runs, and whatever differs
-#: between them is unknown in the result. Prime, and far apart, so that strides keep them apart.
-FILLS = (131, 1009)
-SHORT_FILLS = (11, 37)
+#: between them is unknown in the result. They have many divisors, for reshape(x, (-1, 6)). Where
+#: a length of time is unknown the short ones come first, since recurrences unroll over it; the
+#: longer ones are for windows that do not fit.
+FILLS = ((480, 960),)
+TIME_FILLS = ((12, 24), (96, 192), (960, 1920))
 
 
 class CallNode:
@@ -50,11 +53,18 @@ class CallNode:
         return self.operation(*map_tree(fill, self.args), **map_tree(fill, self.kwargs))
 
 
+def flatten(tree: Any) -> list[Any]:
+    """The leaves of a structure in Keras's order: dicts by sorted keys."""
+    if isinstance(tree, (list, tuple)):
+        return [leaf for x in tree for leaf in flatten(x)]
+    if isinstance(tree, dict):
+        return [leaf for k in sorted(tree) for leaf in flatten(tree[k])]
+    return [tree]
+
+
 def leaves(tree: Any) -> list[KerasTensor]:
-    """The KerasTensors in a structure, in order."""
-    found: list[KerasTensor] = []
-    map_tree(lambda x: found.append(x) if isinstance(x, KerasTensor) else None, tree)
-    return found
+    """The KerasTensors in a structure, in Keras's order."""
+    return [leaf for leaf in flatten(tree) if isinstance(leaf, KerasTensor)]
 
 
 class FunctionOperation:
@@ -113,11 +123,12 @@ def output_spec(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     """The KerasTensors that `layer` returns, found by tracing it on stand-in shapes."""
     from meganeura.layers import calling
 
+    signature = calling.Signature.of(layer)
+    bound = signature.bind(layer, args, kwargs)
+    if signature.positional:
+        calling.check_input_spec(layer, bound.get(signature.positional[0]))
     if not layer.built:
-        signature = calling.Signature.of(layer)
-        bound = signature.bind(layer, args, kwargs)
         with calling.name_scope(layer.name):
-            calling.check_input_spec(layer, bound.get(signature.positional[0]) if signature.positional else None)
             layer._ensure_built(calling.tensor_arguments(bound))
     return infer(lambda *a, **k: layer._record(a, k), args, kwargs, layer.name)
 
@@ -125,23 +136,21 @@ def output_spec(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 def infer(function: Callable[..., Any], args: Any, kwargs: Any, name: str) -> Any:
     """Run `function` on nodes of two stand-in shapes; lengths that differ are unknown."""
     inputs = leaves((args, kwargs))
-    unknown_time = any(None in t.shape[1:] for t in inputs)
-    fills = SHORT_FILLS if unknown_time and not any(len(t.shape) > 3 for t in inputs) else FILLS
+    tries = TIME_FILLS if any(None in t.shape[1:] for t in inputs) else FILLS
     if not any(None in t.shape for t in inputs):
-        fills = FILLS[:1]
-    runs = [_run_on_nodes(function, args, kwargs, fill) for fill in fills]
+        tries = (FILLS[0][:1],)
+    for fills in tries:
+        try:
+            runs = [_run_on_nodes(function, args, kwargs, fill) for fill in fills]
+            break
+        except ValueError as error:
+            if fills is tries[-1]:
+                raise _speaking_of_none(error, fills) from error.__cause__
 
-    position = -1
-    flat: list[list[Any]] = []
-    for result in runs:
-        found: list[Any] = []
-        map_tree(lambda x, f=found: f.append(x), result)
-        flat.append(found)
+    columns = iter(list(zip(*(_in_order(result) for result in runs), strict=True)))
 
     def merge(leaf: Any) -> Any:
-        nonlocal position
-        position += 1
-        nodes = [f[position] for f in flat]
+        nodes = next(columns)
         if not isinstance(leaf, Node):
             return leaf
         tensor = KerasTensor(_merged(nodes), leaf.dtype, name=name)
@@ -154,7 +163,21 @@ def infer(function: Callable[..., Any], args: Any, kwargs: Any, name: str) -> An
     return map_tree(merge, runs[0])
 
 
-def _merged(nodes: list[Any]) -> tuple[int | None, ...]:
+def _speaking_of_none(error: ValueError, fills: tuple[int, ...]) -> ValueError:
+    """The error with None in the place of stand-in lengths, which the user never wrote."""
+    pattern = rf"\b({'|'.join(map(str, fills))})\b"
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (re.sub(pattern, "None", error.args[0]),)
+    return error
+
+
+def _in_order(tree: Any) -> list[Any]:
+    found: list[Any] = []
+    map_tree(found.append, tree)
+    return found
+
+
+def _merged(nodes: Sequence[Any]) -> tuple[int | None, ...]:
     lengths = zip(*(n.shape for n in nodes), strict=True)
     return tuple(n[0] if len(set(n)) == 1 else None for n in lengths)
 
@@ -175,7 +198,3 @@ def _run_on_nodes(function: Callable[..., Any], args: Any, kwargs: Any, fill: in
 
         result = function(*map_tree(stand_in, args), **map_tree(stand_in, kwargs))
     return result
-
-
-def has_symbols(tree: Any) -> bool:
-    return any_of(KerasTensor, tree)
