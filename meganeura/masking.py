@@ -21,4 +21,4 @@ def set_mask(tensor: Any, mask: Any) -> None:
     if mask is None:
         _masks.pop(key, None)
     else:
-        _masks[key] = (weakref.ref(tensor, lambda _: _masks.pop(key, None)), mask)
+        _masks[key] = (weakref.ref(tensor, lambda _, masks=_masks: masks.pop(key, None)), mask)

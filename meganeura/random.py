@@ -49,9 +49,9 @@ class SeedGenerator:
     def next(self, ordered: bool = True) -> Any:
         """The current seed, after which the generator moves on."""
         if trace.current() is None:
-            words = self.state.numpy()
-            self.state.assign(words + np.array([0, 1], np.uint32))
-            return ops.convert_to_tensor(words)
+            now = self.state.numpy()
+            self.state.assign(now + np.array([0, 1], np.uint32))
+            return ops.convert_to_tensor(now)
         words = self.state.value
         one = ops.convert_to_tensor(np.array([0, 1], np.uint32))
         self.state.assign(ops.add(words, one))

@@ -8,19 +8,17 @@ from typing import Any
 import numpy as np
 
 from meganeura import dtypes
+from meganeura.graph.operand import Operand
 
 _names: dict[str, int] = {}
 
 
-class KerasTensor:
+class KerasTensor(Operand):
     """A symbolic tensor: `shape` (None for a length known only at run time), dtype, name.
 
     `history` is `(operation, call_index, tensor_index)`: which call of which layer or operation
     made it. Operators and `meganeura.ops` functions on it extend the functional graph.
     """
-
-    __array_priority__ = 1000
-    __array_ufunc__ = None
 
     def __init__(
         self, shape: Any, dtype: Any = "float32", name: str | None = None, history: Any = None

@@ -8,14 +8,13 @@ import numpy as np
 
 from meganeura import dtypes
 from meganeura.backend import backend_object
+from meganeura.graph.operand import Operand
 
 
-class Tensor:
+class Tensor(Operand):
     """An immutable device array. `numpy()` copies it to the host; the operators compute on the device."""
 
     __slots__ = ("__weakref__", "backend", "dtype", "handle", "shape")
-    __array_priority__ = 1000
-    __array_ufunc__ = None  # `array + tensor` is ours
 
     def __init__(self, handle: Any, shape: tuple[int, ...], dtype: str, backend: Any):
         self.handle = handle

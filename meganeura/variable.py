@@ -11,18 +11,16 @@ from meganeura import dtypes
 from meganeura.backend import backend_object
 from meganeura.graph import trace
 from meganeura.graph.node import Node
+from meganeura.graph.operand import Operand
 from meganeura.tensor import Tensor
 
 
-class Variable:
+class Variable(Operand):
     """A named array on the device that graphs read and update in place.
 
     Inside a trace it stands for the node of its current value, and `assign` records an update;
     outside it is a concrete array. `path` is unique within a model, as in Keras.
     """
-
-    __array_priority__ = 1000
-    __array_ufunc__ = None
 
     def __init__(
         self,

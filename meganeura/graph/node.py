@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from meganeura.graph.operand import Operand
+
 Shape = tuple[int, ...]
 
 LEAVES = ("input", "state", "constant")
 
 
-class Node:
+class Node(Operand):
     """One value of the graph: the operation `op` applied to `inputs`.
 
     `attributes` maps names to hashable values and must not be changed after construction.
@@ -20,8 +22,6 @@ class Node:
     """
 
     __slots__ = ("__weakref__", "attributes", "dtype", "inputs", "op", "scope", "shape")
-    __array_priority__ = 1000
-    __array_ufunc__ = None  # numpy must not take over `array + node`
 
     def __init__(
         self,

@@ -45,7 +45,7 @@ def _choose(condition: Node, one: Any, other: Any, what: str) -> Any:
         raise ValueError(
             f"{what}: the branches return {len(ones)} and {len(others)} values; they must agree"
         )
-    chosen = []
+    chosen: list[Any] = []
     for a, b in zip(ones, others, strict=True):
         if a is None and b is None:
             chosen.append(None)

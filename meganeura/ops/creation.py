@@ -128,7 +128,8 @@ def _triangle(x: Any, k: int, lower: bool) -> Node:
     node = convert_to_node(x)
     if node.ndim < 2:
         raise ValueError(f"a triangle needs at least two dimensions, not the shape {node.shape}")
-    keep = tri(*node.shape[-2:], k if lower else k - 1, "bool")
+    rows, columns = node.shape[-2:]
+    keep = tri(rows, columns, k if lower else k - 1, "bool")
     keep = keep if lower else math.logical_not(keep)
     return math.where(keep, node, zeros_like(node))
 

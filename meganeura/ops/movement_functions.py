@@ -243,9 +243,9 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = N
         raise ValueError(f"pad: constant_values goes with mode='constant', not {mode!r}")
     if mode not in ("reflect", "symmetric", "edge"):
         raise ValueError(f"pad: mode {mode!r} is not one of constant, reflect, symmetric, edge")
-    for axis, (low, high) in enumerate(pairs):
-        if low or high:
-            index = _border(mode, node.shape[axis], low, high)
+    for axis, (before, after) in enumerate(pairs):
+        if before or after:
+            index = _border(mode, node.shape[axis], before, after)
             node = make("take", node, convert_to_node(index), axis=axis)
     return node
 

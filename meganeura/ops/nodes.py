@@ -116,7 +116,7 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     """None (all), an integer, or several, as sorted non-negative axes without repetition."""
     if axis is None:
         return tuple(range(ndim))
-    listed = [axis] if isinstance(axis, (int, np.integer)) else list(axis)
+    listed: list[Any] = [axis] if isinstance(axis, (int, np.integer)) else list(axis)
     axes = sorted(normalize_axis(a, ndim) for a in listed)
     if len(set(axes)) != len(axes):
         raise ValueError(f"axis {axis} names a dimension twice")

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from meganeura.graph.node import Node
+from meganeura.graph.operand import Operand
 from meganeura.ops import elementwise as math
 from meganeura.ops import movement_functions, reduction_functions
 from meganeura.ops.dispatch import convert_to_node, operation, refuse_concretization
 from meganeura.ops.movement import cut
 from meganeura.ops.registry import make
-from meganeura.symbolic import KerasTensor
 from meganeura.tensor import Tensor
 from meganeura.variable import Variable
 
@@ -145,6 +145,16 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
 }
 
 
+_METHODS: dict[str, Callable[..., Any]] = {
+    "astype": math.cast,
+    "reshape": movement_functions.reshape_method,
+    "sum": reduction_functions.sum,
+    "mean": reduction_functions.mean,
+    "max": reduction_functions.max,
+    "min": reduction_functions.min,
+}
+
+
 def _logic(a: Any, b: Any, logical: Callable[..., Any], bitwise: Callable[..., Any]) -> Any:
     kind = a.dtype if hasattr(a, "dtype") else b.dtype
     return logical(a, b) if str(kind) == "bool" else bitwise(a, b)
@@ -156,30 +166,20 @@ def _matmul(a: Any, b: Any) -> Any:
     return matmul(a, b)
 
 
-def _install(kind: type) -> None:
+def _install(kind: Any) -> None:
     for name, function in _BINARY.items():
         setattr(kind, f"__{name}__", _method(function))
         setattr(kind, f"__r{name}__", _method(lambda a, b, f=function: f(b, a)))
-    for name, function in _COMPARISON.items():
-        if name != "eq":
-            setattr(kind, f"__{name}__", _method(function))
     # Equality is the tensors' too; identity keeps working as a key, since the hash stays.
-    kind.__eq__ = _method(math.equal)  # type: ignore[assignment,method-assign]
-    kind.__hash__ = object.__hash__  # type: ignore[assignment,method-assign]
+    for name, function in _COMPARISON.items():
+        setattr(kind, f"__{name}__", _method(function))
+    kind.__hash__ = object.__hash__
     for name, unary in _UNARY.items():
         setattr(kind, f"__{name}__", lambda self, f=unary: f(self))
-    kind.__getitem__ = get_item  # type: ignore[attr-defined]
-    kind.T = property(movement_functions.transpose)  # type: ignore[attr-defined]
-    for name, method in {
-        "astype": math.cast,
-        "reshape": movement_functions.reshape_method,
-        "sum": reduction_functions.sum,
-        "mean": reduction_functions.mean,
-        "max": reduction_functions.max,
-        "min": reduction_functions.min,
-    }.items():
-        if not hasattr(kind, name):
-            setattr(kind, name, method)
+    kind.__getitem__ = get_item
+    kind.T = property(movement_functions.transpose)
+    for name, method in _METHODS.items():
+        setattr(kind, name, method)
 
 
 def _method(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -193,14 +193,24 @@ def _method(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return method
 
 
-for _kind in (Node, Tensor, Variable, KerasTensor):
-    _install(_kind)
-Tensor.__iter__ = Node.__iter__ = Variable.__iter__ = _iterate  # type: ignore[attr-defined]
-Node.__bool__ = lambda self: refuse_concretization(self, "the truth value")  # type: ignore[attr-defined]
-Node.__float__ = lambda self: refuse_concretization(self, "the value")  # type: ignore[attr-defined]
-Node.__int__ = lambda self: refuse_concretization(self, "the value")  # type: ignore[attr-defined]
-Node.__index__ = lambda self: refuse_concretization(self, "the value")  # type: ignore[attr-defined]
-Node.__array__ = lambda self, *_, **__: refuse_concretization(self, "the value")  # type: ignore[attr-defined]
-Node.numpy = lambda self: refuse_concretization(self, "the value")  # type: ignore[attr-defined]
-Node.__len__ = lambda self: self.shape[0]  # type: ignore[attr-defined]
-Variable.__len__ = lambda self: self.shape[0]  # type: ignore[attr-defined]
+def _length(x: Any) -> int:
+    if not x.shape:
+        raise TypeError("len() of a 0-d tensor")
+    return int(x.shape[0])
+
+
+def _refusal(what: str) -> Callable[..., Any]:
+    return lambda node, *_, **__: refuse_concretization(node, what)
+
+
+_install(Operand)
+
+_kind: Any
+for _kind in (Tensor, Node, Variable):
+    _kind.__iter__ = _iterate
+    _kind.__len__ = _length
+for _name in ("bool", "float", "int", "index", "array"):
+    _what = "the truth value" if _name == "bool" else "the value"
+    setattr(Node, f"__{_name}__", _refusal(_what))
+_kind = Node
+_kind.numpy = _refusal("the value")

@@ -81,7 +81,7 @@ def _binary_samples(
                 ((0, 3), (3,)),
                 ((1,), (1,)),
             ):
-                pair = tuple(random.uniform(low, high, s) for s in (a, b))
+                pair: tuple[Any, ...] = tuple(random.uniform(low, high, s) for s in (a, b))
                 if dtype == "bool":
                     pair = tuple(p > (low + high) / 2 for p in pair)
                 elif dtype != "float32":
