@@ -74,9 +74,10 @@ class _SpatialDropout(Dropout):
         return (None, None, *ones) if first else (None, *ones, None)
 
     def get_config(self) -> dict[str, Any]:
+        # Keras's constructors of these take a dtype's name, and nothing about training
         config = super().get_config()
-        config.pop("noise_shape")
-        return config
+        kept = {k: v for k, v in config.items() if k not in ("noise_shape", "trainable")}
+        return {**kept, "dtype": self.dtype, **({} if self.trainable else {"trainable": False})}
 
 
 class SpatialDropout1D(_SpatialDropout):

@@ -9,6 +9,7 @@ from meganeura import ops
 from meganeura.layers.calling import InputSpec
 from meganeura.layers.layer import Layer
 from meganeura.layers.settings import as_tuple, checked_data_format, one_of
+from meganeura.symbolic import KerasTensor
 
 
 class Flatten(Layer):
@@ -34,20 +35,35 @@ class Reshape(Layer):
 
     def __init__(self, target_shape: Any, **kwargs: Any):
         super().__init__(**kwargs)
-        self.target_shape = tuple(target_shape)
-
-    def call(self, inputs: Any) -> Any:
-        count = math.prod(inputs.shape[1:])
-        known = math.prod(n for n in self.target_shape if n not in (-1, None))
-        if (-1 in self.target_shape and (known == 0 or count % known)) or (
-            -1 not in self.target_shape and known != count
-        ):
+        self.target_shape = tuple(-1 if n is None else int(n) for n in target_shape)
+        if self.target_shape.count(-1) > 1 or any(n < -1 for n in self.target_shape):
             raise ValueError(
-                f"layer {self.name!r}: {count} elements per sample of shape {tuple(inputs.shape)} do not fit "
+                f"layer {self.name!r}: target_shape {tuple(target_shape)} may hold -1 (or None) once, and "
+                "lengths otherwise; the batch is not part of it"
+            )
+
+    def _target(self, shape: Any) -> list[int | None]:
+        """The shape of a sample; where the input's is not known, -1 is not known either."""
+        if None in shape[1:]:
+            return [None if n == -1 else n for n in self.target_shape]
+        count = math.prod(shape[1:])
+        known = math.prod(n for n in self.target_shape if n != -1)
+        fits = known == count if -1 not in self.target_shape else known and count % known == 0
+        if not fits:
+            raise ValueError(
+                f"layer {self.name!r}: {count} elements per sample of shape {tuple(shape)} do not fit "
                 f"target_shape {self.target_shape}"
             )
-        target = [count // known if n in (-1, None) else n for n in self.target_shape]
-        return ops.reshape(inputs, (inputs.shape[0], *target))
+        return [count // known if n == -1 else n for n in self.target_shape]
+
+    def call(self, inputs: Any) -> Any:
+        return ops.reshape(inputs, (inputs.shape[0], *self._target(inputs.shape)))
+
+    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+        return (input_shape[0], *self._target(input_shape))
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        return KerasTensor(self.compute_output_shape(inputs.shape), inputs.dtype)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "target_shape": list(self.target_shape)}
@@ -117,12 +133,12 @@ class _Border(Layer):
         self.input_spec = InputSpec(ndim=self.rank + 2)
 
     def _first_axis(self) -> int:
-        return 2 if self.data_format == "channels_first" and self.rank > 1 else 1
+        return 2 if self.data_format == "channels_first" else 1
 
     def get_config(self) -> dict[str, Any]:
         widths = [list(p) for p in self._pairs]
-        config = {**super().get_config(), self.word: widths if self.rank > 1 else widths[0]}
-        return {**config, "data_format": self.data_format} if self.rank > 1 else config
+        own = {self.word: widths if self.rank > 1 else widths[0], "data_format": self.data_format}
+        return {**super().get_config(), **own}
 
 
 class _ZeroPadding(_Border):
@@ -185,7 +201,12 @@ class Cropping1D(_Cropping):
     rank = 1
 
     def __init__(self, cropping: Any = (1, 1), **kwargs: Any):
-        super().__init__(cropping, **kwargs)
+        super().__init__(cropping, "channels_last", **kwargs)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        del config["data_format"]  # it takes none, as in Keras
+        return config
 
 
 class Cropping2D(_Cropping):

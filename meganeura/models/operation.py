@@ -14,12 +14,11 @@ from meganeura.masking import get_mask, set_mask
 from meganeura.ops.dispatch import any_of, map_tree
 from meganeura.symbolic import KerasTensor
 
-#: What stands in for unknown lengths while shapes are inferred: two runs, and whatever differs
-#: between them is unknown in the result. They have many divisors, for reshape(x, (-1, 6)). Where
-#: a length of time is unknown the short ones come first, since recurrences unroll over it; the
-#: longer ones are for windows that do not fit.
-FILLS = ((480, 960),)
-TIME_FILLS = ((12, 24), (96, 192), (960, 1920))
+#: What stands in for unknown lengths, of the batch and of other axes, while shapes are inferred:
+#: two runs, and whatever differs between them is unknown in the result. The lengths have many
+#: divisors, for reshape(x, (-1, 6)). The short ones come first, since recurrences unroll over
+#: time; the longer ones are for windows that do not fit.
+FILLS = (((480, 12), (960, 24)), ((480, 96), (960, 192)), ((480, 960), (960, 1920)))
 
 
 class CallNode:
@@ -135,17 +134,17 @@ def output_spec(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 def infer(function: Callable[..., Any], args: Any, kwargs: Any, name: str) -> Any:
     """Run `function` on nodes of two stand-in shapes; lengths that differ are unknown."""
-    inputs = leaves((args, kwargs))
-    tries = TIME_FILLS if any(None in t.shape[1:] for t in inputs) else FILLS
-    if not any(None in t.shape for t in inputs):
-        tries = (FILLS[0][:1],)
+    tries = _fills(leaves((args, kwargs)))
+    error: ValueError | None = None
     for fills in tries:
         try:
-            runs = [_run_on_nodes(function, args, kwargs, fill) for fill in fills]
+            runs = [_run_on_nodes(function, args, kwargs, *fill) for fill in fills]
             break
-        except ValueError as error:
-            if fills is tries[-1]:
-                raise _speaking_of_none(error, fills) from error.__cause__
+        except ValueError as found:
+            error = error or found
+    else:
+        assert error is not None
+        raise _speaking_of_none(error, tries[0])
 
     columns = iter(list(zip(*(_in_order(result) for result in runs), strict=True)))
 
@@ -163,9 +162,20 @@ def infer(function: Callable[..., Any], args: Any, kwargs: Any, name: str) -> An
     return map_tree(merge, runs[0])
 
 
-def _speaking_of_none(error: ValueError, fills: tuple[int, ...]) -> ValueError:
+def _fills(inputs: list[KerasTensor]) -> list[tuple[tuple[int, int], ...]]:
+    """The runs to try, one after the other."""
+    if not any(None in t.shape for t in inputs):
+        return [FILLS[0][:1]]
+    if not any(None in t.shape[1:] for t in inputs):
+        return [FILLS[0]]
+    # at last, an unknown length may have to be one that another input has, as in x + positions
+    known = sorted({n for t in inputs for n in t.shape[1:] if n is not None})
+    return [*FILLS, *(((480, n), (960, n)) for n in known[:8])]
+
+
+def _speaking_of_none(error: ValueError, fills: tuple[tuple[int, int], ...]) -> ValueError:
     """The error with None in the place of stand-in lengths, which the user never wrote."""
-    pattern = rf"\b({'|'.join(map(str, fills))})\b"
+    pattern = rf"\b({'|'.join(str(n) for fill in fills for n in fill)})\b"
     if len(error.args) == 1 and isinstance(error.args[0], str):
         error.args = (re.sub(pattern, "None", error.args[0]),)
     return error
@@ -182,18 +192,22 @@ def _merged(nodes: Sequence[Any]) -> tuple[int | None, ...]:
     return tuple(n[0] if len(set(n)) == 1 else None for n in lengths)
 
 
-def _run_on_nodes(function: Callable[..., Any], args: Any, kwargs: Any, fill: int) -> Any:
+def _run_on_nodes(
+    function: Callable[..., Any], args: Any, kwargs: Any, batch: int, other: int
+) -> Any:
     from meganeura.layers import calling
+
+    def filled(shape: Sequence[int | None]) -> list[int]:
+        return [n if n is not None else other if axis else batch for axis, n in enumerate(shape)]
 
     with trace.Trace() as recording, calling.training_phase(calling.Context.training):
 
         def stand_in(leaf: Any) -> Any:
             if not isinstance(leaf, KerasTensor):
                 return leaf
-            node = recording.input([fill if n is None else n for n in leaf.shape], leaf.dtype, leaf.name)
+            node = recording.input(filled(leaf.shape), leaf.dtype, leaf.name)
             if (mask := get_mask(leaf)) is not None:
-                shape = [fill if n is None else n for n in mask.shape]
-                set_mask(node, recording.input(shape, "bool", "mask"))
+                set_mask(node, recording.input(filled(mask.shape), "bool", "mask"))
             return node
 
         result = function(*map_tree(stand_in, args), **map_tree(stand_in, kwargs))
