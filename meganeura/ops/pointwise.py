@@ -206,7 +206,7 @@ register(
         lambda x: np.maximum(x, np.zeros((), x.dtype)),
         _relu_gradient,
         lambda operands, dtypes, node: {
-            "float32": "select({0}, 0.0, {0} < 0.0)", "int32": "max({0}, 0i)",
+            "float32": "mg_relu({0})", "int32": "max({0}, 0i)",
         }.get(dtypes[0], "{0}").format(*operands),
         _unary_samples(0.1, 3),
     )

@@ -20,6 +20,8 @@ HELPERS: dict[str, str] = {
     "mg_min": (
         "fn mg_min(a: f32, b: f32) -> f32 { return select(select(b, a, a < b), a, mg_isnan(a)); }"
     ),
+    # Written with max, a driver may return 0 for NaN, and hide that a model has diverged.
+    "mg_relu": "fn mg_relu(x: f32) -> f32 { return select(max(x, 0.0), x, mg_isnan(x)); }",
     "mg_sign": (
         "fn mg_sign(x: f32) -> f32 { return select(select(select(0.0, 1.0, x > 0.0), -1.0, x < 0.0),"
         " x, mg_isnan(x)); }"
@@ -162,11 +164,11 @@ HELPERS: dict[str, str] = {
   if (b == 0) { return 0; }
   if (b == -1) { return -a; }
   let q = a / b;
-  return select(q, q - 1, a % b != 0 && (a < 0) != (b < 0));
+  return select(q, q - 1, q * b != a && (a < 0) != (b < 0));
 }""",
     "mg_int_mod": """fn mg_int_mod(a: i32, b: i32) -> i32 {
   if (b == 0 || b == -1) { return 0; }
-  let r = a % b;
+  let r = a - a / b * b; // Vulkan leaves the remainder of negative numbers to the driver
   return select(r, r + b, r != 0 && (r < 0) != (b < 0));
 }""",
     "mg_uint_div": "fn mg_uint_div(a: u32, b: u32) -> u32 { return select(a / max(b, 1u), 0u, b == 0u); }",
