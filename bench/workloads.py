@@ -109,6 +109,6 @@ def _bound(model: Any, kind: str, data: tuple[Any, ...]) -> tuple[Any, list[Any]
     """The compiled step of a model and the buffers that it runs on."""
     from meganeura.tensor import to_tensor
 
-    step = model._last_step[kind]
+    step = model._last_step[{"infer": "predict"}.get(kind, kind)]
     tensors = [to_tensor(a) for a in data]
     return step.executable, [t.handle for t in (*tensors, *step._captured)], [v.handle for v in step.variables]
