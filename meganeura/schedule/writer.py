@@ -20,6 +20,10 @@ from meganeura.schedule.index import Index
 STORAGE = {"float32": "f32", "int32": "i32", "uint32": "u32", "uint8": "u32", "bool": "u32"}
 
 
+#: What `literal` writes for finite numbers and truth values.
+_LITERAL = re.compile(r"-?[0-9][0-9a-zA-Z.+-]*|true|false|\(-2147483647i - 1i\)")
+
+
 class Unfusable(Exception):
     """These nodes cannot share a kernel; the grouping tries another way."""
 
@@ -78,6 +82,16 @@ class Writer:
             self.lines.append(f"let {name} = {text};")
         return name
 
+    def variable(self, text: str) -> str:
+        """A literal as a variable: of constants alone, WGSL refuses to compute infinity or NaN."""
+        key = f"var {text}"
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = f"{self.prefix}{self.count}"
+            self.count += 1
+            self.lines.append(f"var {name} = {text};")
+        return name
+
     def value(self, node: Node, at: tuple[Index, ...]) -> str:
         """The WGSL expression (a name or a literal) of `node` at coordinates `at`."""
         if id(node) in self.given:
@@ -120,6 +134,8 @@ class Writer:
 
     def _pointwise(self, node: Node, at: tuple[Index, ...]) -> str:
         operands = [self.value(x, broadcast(at, x.shape)) for x in node.inputs]
+        if all(_LITERAL.fullmatch(text) for text in operands):
+            operands = [self.variable(text) for text in operands]
         wgsl = REGISTRY[node.op].wgsl
         if callable(wgsl):
             text = wgsl(operands, [x.dtype for x in node.inputs], node)

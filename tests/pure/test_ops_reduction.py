@@ -208,7 +208,10 @@ def test_binary_cross_entropy() -> None:
     found = ops.binary_crossentropy(np.array([0, 1, 0, 1, 1], "float32"), p).numpy()
     held = float(np.float32(1 - 1e-7))
     np.testing.assert_allclose(
-        found, [-math.log(held), -math.log(1e-7), -math.log(0.75), -math.log(0.25), -math.log(held)], rtol=1e-5
+        found,
+        [-math.log(held), -math.log(1e-7), -math.log(0.75), -math.log(0.25), -math.log(held)],
+        rtol=1e-5,
+        atol=2.5e-7,  # a device's logarithm near 1
     )
     # sigmoid(x) - t, at 0 as anywhere
     (_, slopes) = slope(lambda t, x: ops.binary_crossentropy(t, x, True), [0, 1, 0.5, 1], [0, 0, 0, 1000])

@@ -100,4 +100,4 @@ def to_storage(array: np.ndarray) -> np.ndarray:
 def from_storage(data: bytes, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     kind = "uint32" if dtype == "bool" else dtype
     array = np.frombuffer(data, kind).reshape(shape)
-    return array != 0 if dtype == "bool" else array.copy()
+    return np.asarray(array != 0) if dtype == "bool" else array.copy()  # 0-d stays an array
