@@ -10,6 +10,8 @@ from meganeura.layers.calling import InputSpec as InputSpec
 from meganeura.layers.input_layer import Input as Input
 from meganeura.layers.input_layer import InputLayer as InputLayer
 from meganeura.layers.layer import Layer as Layer
+from meganeura.layers.serialization import deserialize as deserialize
+from meganeura.layers.serialization import serialize as serialize
 
 #: Module -> the layers and functions that it defines; loaded when first asked for.
 _MODULES: dict[str, str] = {
@@ -44,6 +46,7 @@ _MODULES: dict[str, str] = {
     "attention": "MultiHeadAttention GroupedQueryAttention",
     "dot_attention": "Attention AdditiveAttention",
     "einsum_dense": "EinsumDense",
+    "wrapper": "Wrapper",
     "recurrent": "RNN SimpleRNN LSTM GRU Bidirectional TimeDistributed",
     "conv_lstm": "ConvLSTM1D ConvLSTM2D ConvLSTM3D",
     "recurrent_cells": "SimpleRNNCell LSTMCell GRUCell StackedRNNCells",
@@ -92,72 +95,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*_WHERE, *_ALIASES, "Input", "InputLayer", "InputSpec", "Layer"])
-
-
-def serialize(layer: Any) -> dict[str, Any]:
-    """A layer or model as Keras 3 describes it in JSON."""
-    kind = type(layer)
-    registered = identifiers.registered_name(kind)
-    builtin = kind.__module__.startswith("meganeura.")
-    module = _MODULES_OF_MODELS.get(kind.__name__, "keras.layers")
-    config = {
-        "module": module if builtin else kind.__module__,
-        "class_name": kind.__name__,
-        "config": layer.get_config(),
-        "registered_name": registered,
-    }
-    if hasattr(layer, "get_build_config") and (build := layer.get_build_config()):
-        config["build_config"] = build
-    return config
-
-
-#: Where Keras 3 has its models, for it looks there.
-_MODULES_OF_MODELS = {"Sequential": "keras", "Functional": "keras.src.models.functional", "Model": "keras"}
-_MODELS = tuple(_MODULES_OF_MODELS)
-
-
-def _find(name: str, config: dict[str, Any], custom_objects: Any) -> Any:
-    for candidate in (config.get("registered_name"), name):
-        if candidate and (found := identifiers.custom_object(str(candidate), custom_objects)):
-            return found
-    if name in _MODELS:
-        from meganeura import models
-
-        return getattr(models, name)
-    if name == "InputLayer":
-        return InputLayer
-    try:
-        return __getattr__(name)
-    except AttributeError:
-        hint = identifiers.suggestion(name, [*_WHERE, *_ALIASES, *_MODELS])
-        raise ValueError(
-            f"the configuration names the layer {name!r}, which is not known{hint}; pass it in "
-            "custom_objects, or register its class with register_keras_serializable"
-        ) from None
-
-
-def deserialize(config: dict[str, Any], custom_objects: Any = None) -> Any:
-    """The layer or model that `serialize`, or Keras, described. Nothing but our registry is looked at."""
-    if not isinstance(config, dict) or "class_name" not in config:
-        raise ValueError(f"a layer's configuration is a dict with 'class_name' and 'config', not {config!r}")
-    name, inner = config["class_name"], dict(config.get("config") or {})
-    if name == "Lambda":
-        raise ValueError(
-            f"layer {inner.get('name')!r} is a Lambda, whose code a file must not bring along; rebuild the "
-            "model in Python and load its weights"
-        )
-    kind = _find(name, config, custom_objects)
-    if name in _MODELS:
-        layer = kind.from_config(inner, custom_objects=custom_objects)
-    else:
-        layer = kind.from_config(inner)
-    build = config.get("build_config")
-    if build and not layer.built and name not in _MODELS:
-        try:
-            layer.build_from_config(build)
-        except (ValueError, TypeError, AttributeError, IndexError):
-            layer.built = False  # it is built again when the model is wired
-    return layer
 
 
 def get(identifier: Any) -> Any:

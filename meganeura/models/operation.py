@@ -178,6 +178,8 @@ def _speaking_of_none(error: ValueError, fills: tuple[tuple[int, int], ...]) -> 
     pattern = rf"\b({'|'.join(str(n) for fill in fills for n in fill)})\b"
     if len(error.args) == 1 and isinstance(error.args[0], str):
         error.args = (re.sub(pattern, "None", error.args[0]),)
+    if hasattr(error, "__notes__"):
+        error.__notes__[:] = [re.sub(pattern, "None", note) for note in error.__notes__]
     return error
 
 
