@@ -1,6 +1,6 @@
 """Time meganeura and, where it is installed, PyTorch, in one run on one device.
 
-    python bench/run.py [--only convnet] [--json FILE] [--modes eager,compile,captured]
+python bench/run.py [--only convnet] [--json FILE] [--modes eager,compile,captured]
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ import meganeura as mg  # noqa: E402
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="comma-separated parts of workload names")
-    parser.add_argument("--modes", default="eager,captured", help="how PyTorch runs: eager, compile, captured")
+    parser.add_argument(
+        "--modes", default="eager,captured", help="how PyTorch runs: eager, compile, captured"
+    )
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--json", help="write the figures to this file as well")
     arguments = parser.parse_args()
@@ -37,12 +39,17 @@ def main() -> None:
 
         where = torch.cuda.get_device_name() if torch.cuda.is_available() else "the CPU"
         print(f"PyTorch {torch.__version__} on {where}, float32, TF32 off")
-    print(f"{'workload':22s} {'who':12s} {'train ms':>9s} {'infer ms':>9s} {'ratio':>12s} {'dispatches':>11s}")
+    print(
+        f"{'workload':22s} {'who':12s} {'train ms':>9s} {'infer ms':>9s} {'ratio':>12s} {'dispatches':>11s}"
+    )
     for name in wanted:
         rows = figures[name] = {"meganeura": workloads.measure(name, arguments.calls)}
         ours = rows["meganeura"]
         counts = f"{ours['train_dispatches']:.0f}/{ours['infer_dispatches']:.0f}"
-        print(f"{name:22s} {'meganeura':12s} {ours['train']:9.3f} {ours['infer']:9.3f} {'':12s} {counts:>11s}", flush=True)
+        print(
+            f"{name:22s} {'meganeura':12s} {ours['train']:9.3f} {ours['infer']:9.3f} {'':12s} {counts:>11s}",
+            flush=True,
+        )
         if torch_side is None:
             continue
         for mode in arguments.modes.split(","):
@@ -54,11 +61,16 @@ def main() -> None:
                 print(f"{name:22s} torch {mode}: {str(error)[:120]}")
                 continue
             ratio = f"{ours['train'] / theirs['train']:.2f}/{ours['infer'] / theirs['infer']:.2f}"
-            print(f"{'':22s} {'torch ' + mode:12s} {theirs['train']:9.3f} {theirs['infer']:9.3f} {ratio:>12s}", flush=True)
+            print(
+                f"{'':22s} {'torch ' + mode:12s} {theirs['train']:9.3f} {theirs['infer']:9.3f} {ratio:>12s}",
+                flush=True,
+            )
     print("ratio: our time divided by theirs, train/infer; below 1 is faster")
     if arguments.json:
         command = " ".join(["python", *sys.argv])
-        Path(arguments.json).write_text(json.dumps({"device": device, "command": command, "figures": figures}, indent=1))
+        Path(arguments.json).write_text(
+            json.dumps({"device": device, "command": command, "figures": figures}, indent=1)
+        )
 
 
 if __name__ == "__main__":

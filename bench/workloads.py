@@ -41,7 +41,8 @@ def transformer() -> Any:
     for _ in range(2):
         h = layers.LayerNormalization(epsilon=1e-3)(x)
         q, k, v = (
-            ops.reshape(layers.Dense(width)(h), (-1, length, heads, width // heads)) for _ in range(3)
+            ops.reshape(layers.Dense(width)(h), (-1, length, heads, width // heads))
+            for _ in range(3)
         )
         x = x + layers.Dense(width)(ScaledDotProduct(causal=True)(q, k, v))
         h = layers.Dense(inner)(layers.LayerNormalization(epsilon=1e-3)(x))
@@ -82,7 +83,9 @@ def measure(name: str, calls: int = 20, blocks: int = 5) -> dict[str, float]:
     for kind, data in (("train", (x, y)), ("infer", (x,))):
         executable, inputs, states = _bound(model, kind, data)
 
-        def run(n: int, e: Any = executable, i: Any = inputs, s: Any = states, k: str = kind) -> None:
+        def run(
+            n: int, e: Any = executable, i: Any = inputs, s: Any = states, k: str = kind
+        ) -> None:
             if k == "train":
                 e.run_many(i, s, n)
             else:
@@ -111,4 +114,8 @@ def _bound(model: Any, kind: str, data: tuple[Any, ...]) -> tuple[Any, list[Any]
 
     step = model._last_step[{"infer": "predict"}.get(kind, kind)]
     tensors = [to_tensor(a) for a in data]
-    return step.executable, [t.handle for t in (*tensors, *step._captured)], [v.handle for v in step.variables]
+    return (
+        step.executable,
+        [t.handle for t in (*tensors, *step._captured)],
+        [v.handle for v in step.variables],
+    )

@@ -15,7 +15,9 @@ class CSVLogger(Callback):
 
     bulk = True
 
-    def __init__(self, filename: str | os.PathLike[str], separator: str = ",", append: bool = False):
+    def __init__(
+        self, filename: str | os.PathLike[str], separator: str = ",", append: bool = False
+    ):
         super().__init__()
         self.filename = os.fspath(filename)
         self.separator = separator

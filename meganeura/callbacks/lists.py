@@ -60,9 +60,15 @@ class CallbackList(Callback):
         from meganeura.callbacks.progress import ProgbarLogger
 
         if isinstance(callbacks, CallbackList):
-            self.callbacks = list(callbacks.callbacks)
+            self.callbacks: list[Any] = list(callbacks.callbacks)
         else:
-            given = callbacks if isinstance(callbacks, (list, tuple)) else [] if callbacks is None else [callbacks]
+            given = (
+                callbacks
+                if isinstance(callbacks, (list, tuple))
+                else []
+                if callbacks is None
+                else [callbacks]
+            )
             self.callbacks = list(given)
         for callback in self.callbacks:
             if not hasattr(callback, "on_epoch_end") and not hasattr(callback, "on_train_begin"):
@@ -77,7 +83,11 @@ class CallbackList(Callback):
                 self.callbacks.append(history)
             if model is not None:
                 model.history = history
-        if verbose and add_progbar and not any(isinstance(c, ProgbarLogger) for c in self.callbacks):
+        if (
+            verbose
+            and add_progbar
+            and not any(isinstance(c, ProgbarLogger) for c in self.callbacks)
+        ):
             self.callbacks.append(ProgbarLogger())
         self.set_params({"verbose": verbose, "epochs": epochs, "steps": steps, **params})
         if model is not None:

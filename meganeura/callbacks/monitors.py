@@ -11,8 +11,31 @@ from typing import Any
 
 from meganeura.callbacks.base import Callback
 
-_DOWN = ("loss", "error", "crossentropy", "mse", "mae", "mape", "msle", "rmse", "divergence", "hinge", "poisson")
-_UP = ("accuracy", "acc", "auc", "precision", "recall", "score", "iou", "similarity", "positives", "r2")
+_DOWN = (
+    "loss",
+    "error",
+    "crossentropy",
+    "mse",
+    "mae",
+    "mape",
+    "msle",
+    "rmse",
+    "divergence",
+    "hinge",
+    "poisson",
+)
+_UP = (
+    "accuracy",
+    "acc",
+    "auc",
+    "precision",
+    "recall",
+    "score",
+    "iou",
+    "similarity",
+    "positives",
+    "r2",
+)
 
 
 class _Monitor(Callback):
@@ -21,7 +44,9 @@ class _Monitor(Callback):
     def __init__(self, monitor: str, mode: str, min_delta: float):
         super().__init__()
         if mode not in ("auto", "min", "max"):
-            raise ValueError(f"{type(self).__name__}: mode must be 'auto', 'min' or 'max', not {mode!r}")
+            raise ValueError(
+                f"{type(self).__name__}: mode must be 'auto', 'min' or 'max', not {mode!r}"
+            )
         self.monitor = monitor
         self.mode = mode
         self.min_delta = abs(min_delta)
@@ -38,7 +63,8 @@ class _Monitor(Callback):
         if any(w in name for w in _UP):
             return "max"
         raise ValueError(
-            f"{type(self).__name__}: whether {self.monitor!r} should rise or fall is not known; pass mode='min' or 'max'"
+            f"{type(self).__name__}: whether {self.monitor!r} should rise or fall is not known; "
+            "pass mode='min' or 'max'"
         )
 
     def _better(self, value: float, best: float | None) -> bool:
@@ -209,7 +235,9 @@ class LearningRateScheduler(Callback):
         except TypeError:
             rate = self.schedule(epoch)
         if not isinstance(rate, (float, int)) and not hasattr(rate, "item"):
-            raise ValueError(f"LearningRateScheduler: the schedule must return a number, and returned {rate!r}")
+            raise ValueError(
+                f"LearningRateScheduler: the schedule must return a number, and returned {rate!r}"
+            )
         self.model.optimizer.learning_rate = float(rate)
         if self.verbose:
             print(f"Epoch {epoch + 1}: the learning rate is {float(rate):g}")
@@ -261,8 +289,14 @@ class ModelCheckpoint(_Monitor):
                 f"{' or '.join(endings)}, and is {self.filepath!r}"
             )
         if save_freq != "epoch" and not (isinstance(save_freq, int) and save_freq > 0):
-            raise ValueError(f"ModelCheckpoint: save_freq is 'epoch' or a number of batches, not {save_freq!r}")
-        self.verbose, self.save_best_only, self.save_weights_only = verbose, save_best_only, save_weights_only
+            raise ValueError(
+                f"ModelCheckpoint: save_freq is 'epoch' or a number of batches, not {save_freq!r}"
+            )
+        self.verbose, self.save_best_only, self.save_weights_only = (
+            verbose,
+            save_best_only,
+            save_weights_only,
+        )
         self.save_freq = save_freq
         self.best = initial_value_threshold
         self.bulk = save_freq == "epoch"

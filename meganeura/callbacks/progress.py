@@ -20,7 +20,9 @@ def formatted(logs: Any) -> str:
             number = float(value)
         except (TypeError, ValueError):
             continue
-        parts.append(f"{key}: {number:.4f}" if abs(number) > 1e-3 or number == 0 else f"{key}: {number:.4e}")
+        parts.append(
+            f"{key}: {number:.4f}" if abs(number) > 1e-3 or number == 0 else f"{key}: {number:.4e}"
+        )
     return " - ".join(parts)
 
 
@@ -46,7 +48,9 @@ class ProgbarLogger(Callback):
         if self.params.get("verbose") == 1 and self._live():
             from tqdm.auto import tqdm
 
-            self._bar = tqdm(total=self.params.get("steps"), desc=description, leave=False, unit="step")
+            self._bar = tqdm(
+                total=self.params.get("steps"), desc=description, leave=False, unit="step"
+            )
 
     def _advance(self, batch: int, logs: Any, read: bool = True) -> None:
         count = batch + 1 - self._seen
@@ -66,7 +70,13 @@ class ProgbarLogger(Callback):
         seconds = time.perf_counter() - self._start
         steps = max(self._seen, 1)
         each = seconds / steps
-        pace = f"{each:.0f}s" if each >= 1 else f"{each * 1e3:.0f}ms" if each >= 1e-3 else f"{each * 1e6:.0f}us"
+        pace = (
+            f"{each:.0f}s"
+            if each >= 1
+            else f"{each * 1e3:.0f}ms"
+            if each >= 1e-3
+            else f"{each * 1e6:.0f}us"
+        )
         total = self.params.get("steps") or steps
         text = f"{self._seen}/{total} - {seconds:.0f}s - {pace}/step"
         told = formatted(logs)

@@ -143,8 +143,8 @@ def mask_of(value: Any) -> Any:
         masks = [mask_of(x) for x in value]
         return None if all(m is None for m in masks) else masks
     if isinstance(value, dict):
-        masks = {k: mask_of(x) for k, x in value.items()}
-        return None if all(m is None for m in masks.values()) else masks
+        named = {k: mask_of(x) for k, x in value.items()}
+        return None if all(m is None for m in named.values()) else named
     return get_mask(value) if isinstance(value, TENSORS) else None
 
 

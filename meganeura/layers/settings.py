@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meganeura import activations, config, constraints, initializers, regularizers
 
@@ -20,6 +20,10 @@ class Settings:
     """Mixin for layers: `arguments` names the constructor's own arguments, in the config's order."""
 
     arguments: tuple[str, ...] = ()
+
+    if TYPE_CHECKING:  # attributes are set by `settle`, under the names of the arguments
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def settle(self, **values: Any) -> None:
         """Set the arguments as attributes, turning names of initializers and the like into objects."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meganeura.random import SeedGenerator
 from meganeura.variable import Variable
@@ -42,6 +42,10 @@ class Tracked:
         everything = (*self._trainable_variables, *self._non_trainable_variables)
         if not any(v is variable for v in everything):
             held.append(variable)
+
+    if TYPE_CHECKING:  # layers have whatever attributes their build() and constructors set
+
+        def __getattr__(self, name: str) -> Any: ...
 
     _owned: dict[str, Any]
     _trainable_variables: list[Variable]

@@ -124,17 +124,17 @@ def _pad(call: Call) -> Any:
         length = x.shape[axis]
         position = np.arange(-low, length + high)
         if mode == "edge":
-            index = np.clip(position, 0, length - 1)
+            place = np.clip(position, 0, length - 1)
         elif mode == "reflect":
             period = max(2 * (length - 1), 1)
             folded = np.mod(position, period)
-            index = np.minimum(folded, period - folded) if length > 1 else np.zeros_like(position)
+            place = np.minimum(folded, period - folded) if length > 1 else np.zeros_like(position)
         elif mode == "wrap":
-            index = np.mod(position, length)
+            place = np.mod(position, length)
         else:
             call.refuse(f"the padding mode {mode!r} is not known")
         if low or high:
-            x = ops.take(x, index.astype("int32"), axis=axis)
+            x = ops.take(x, place.astype("int32"), axis=axis)
     return x
 
 
@@ -277,7 +277,8 @@ def _eye_like(call: Call) -> Any:
     from meganeura.onnx.elementwise import cast_to
 
     x = call.tensor(0)
-    eye = np.eye(*x.shape, k=call.get("k", 0), dtype="float32")
+    rows, columns = (int(n) for n in x.shape)
+    eye = np.eye(rows, columns, k=call.get("k", 0), dtype="float32")
     code = call.attributes.get("dtype")
     return ops.cast(eye, dtype_of(x)) if code is None else cast_to(call, eye, code)
 

@@ -78,7 +78,8 @@ def load_legacy_weights(
 
 def legacy_order(layer: Any) -> list[Any]:
     """A layer's weights as these files order them: trainable ones first, as they were created."""
-    trainable, other = [], []
+    trainable: list[Any] = []
+    other: list[Any] = []
     for variable in layer.weights:
         (trainable if _created_trainable(variable) else other).append(variable)
     return trainable + other

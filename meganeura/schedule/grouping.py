@@ -12,7 +12,21 @@ from meganeura.schedule.plan import Limits
 #: What recomputing an element costs, in simple operations.
 _COST = {"random_bits": 60, "power": 16, "gelu": 16, "erf": 12, "divide": 3, "sqrt": 3, "rsqrt": 3}
 _COST |= dict.fromkeys(
-    ("exp", "log", "expm1", "log1p", "tanh", "sigmoid", "silu", "softplus", "sin", "cos", "tan", "swiglu"), 6
+    (
+        "exp",
+        "log",
+        "expm1",
+        "log1p",
+        "tanh",
+        "sigmoid",
+        "silu",
+        "softplus",
+        "sin",
+        "cos",
+        "tan",
+        "swiglu",
+    ),
+    6,
 )
 _LOAD = 6
 _DEEPEST = 40
@@ -46,7 +60,9 @@ def stored_nodes(graph: Graph, limits: Limits) -> dict[int, Node]:
             cost[id(node)] = 0 if node.op == "constant" else _LOAD
             depth[id(node)] = 0
             continue
-        own = _COST.get(node.op, 1) + sum(_LOAD if id(x) in stored else cost[id(x)] for x in node.inputs)
+        own = _COST.get(node.op, 1) + sum(
+            _LOAD if id(x) in stored else cost[id(x)] for x in node.inputs
+        )
         deep = 1 + max((0 if id(x) in stored else depth[id(x)] for x in node.inputs), default=0)
         cost[id(node)], depth[id(node)] = min(own, 10**6), deep
         if id(node) in stored:
@@ -114,8 +130,8 @@ class Grouping:
         self.drafts.append(draft)
         d = len(self.drafts) - 1
         bits = 0
-        for x in needed:
-            bits |= self.ancestors[x] | 1 << x
+        for other in needed:
+            bits |= self.ancestors[other] | 1 << other
         self.ancestors.append(bits)
         self.owner[id(node)] = d
         for x in needs:
@@ -171,7 +187,9 @@ class Grouping:
             )
             if hidden:
                 draft.write(hidden)
-        position = sorted(range(len(self.drafts)), key=lambda d: (bin(self.ancestors[d]).count("1"), d))
+        position = sorted(
+            range(len(self.drafts)), key=lambda d: (bin(self.ancestors[d]).count("1"), d)
+        )
         return [self.drafts[d] for d in position]
 
     def _outside(self, node: Node) -> list[int]:

@@ -20,7 +20,11 @@ class Index:
         self._hash = hash((self.terms, constant))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Index) and self.terms == other.terms and self.constant == other.constant
+        return (
+            isinstance(other, Index)
+            and self.terms == other.terms
+            and self.constant == other.constant
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -50,7 +54,9 @@ class Index:
         joined = " + ".join(parts)
         for piece in negative:
             joined += f" - {piece}"
-        return joined if len(self.terms) + bool(self.constant) <= 1 and not negative else f"({joined})"
+        return (
+            joined if len(self.terms) + bool(self.constant) <= 1 and not negative else f"({joined})"
+        )
 
 
 def atom_bound(atom: Atom) -> int:

@@ -101,8 +101,13 @@ class MapDraft(Draft):
         if first.dtype == "uint8":
             self._bytes(writer, first, size)
         else:
-            self.workgroups, flat = fold_workgroups(ceil_div(first.size, size), self.limits.workgroups)
-            writer.lines += [f"let i = {flat} * {size}u + thread;", f"if (i >= {first.size}u) {{ return; }}"]
+            self.workgroups, flat = fold_workgroups(
+                ceil_div(first.size, size), self.limits.workgroups
+            )
+            writer.lines += [
+                f"let i = {flat} * {size}u + thread;",
+                f"if (i >= {first.size}u) {{ return; }}",
+            ]
             i = ix.var("i", first.size)
             at = ix.unravel(i, first.shape)
             for node in self.outputs:
@@ -117,7 +122,11 @@ class MapDraft(Draft):
         """Four bytes to a word: one invocation writes a word."""
         words = ceil_div(node.size, 4)
         self.workgroups, flat = fold_workgroups(ceil_div(words, size), self.limits.workgroups)
-        writer.lines += [f"let w = {flat} * {size}u + thread;", f"if (w >= {words}u) {{ return; }}", "var word = 0u;"]
+        writer.lines += [
+            f"let w = {flat} * {size}u + thread;",
+            f"if (w >= {words}u) {{ return; }}",
+            "var word = 0u;",
+        ]
         for lane in range(4):
             inner = writer.fork(f"l{lane}_")
             last = node.size - 1
@@ -152,11 +161,17 @@ _FOLDS: dict[str, tuple[dict[str, str], Callable[[str, str, str], str]]] = {
     "sum": ({"float32": "0.0", "int32": "0i", "uint32": "0u"}, lambda a, b, t: f"{a} + {b}"),
     "prod": ({"float32": "1.0", "int32": "1i", "uint32": "1u"}, lambda a, b, t: f"{a} * {b}"),
     "max": (
-        {"float32": "mg_from_bits(0xff800000u)", "int32": "(-2147483647i - 1i)", "uint32": "0u", "uint8": "0u", "bool": "false"},
+        {
+            "float32": "mg_from_bits(0xff800000u)", "int32": "(-2147483647i - 1i)", "uint32": "0u",
+            "uint8": "0u", "bool": "false",
+        },
         lambda a, b, t: f"mg_max({a}, {b})" if t == "float32" else f"({a} || {b})" if t == "bool" else f"max({a}, {b})",
     ),
     "min": (
-        {"float32": "mg_from_bits(0x7f800000u)", "int32": "2147483647i", "uint32": "4294967295u", "uint8": "255u", "bool": "true"},
+        {
+            "float32": "mg_from_bits(0x7f800000u)", "int32": "2147483647i", "uint32": "4294967295u",
+            "uint8": "255u", "bool": "true",
+        },
         lambda a, b, t: f"mg_min({a}, {b})" if t == "float32" else f"({a} && {b})" if t == "bool" else f"min({a}, {b})",
     ),
 }  # fmt: skip
@@ -205,15 +220,22 @@ class RowDraft(Draft):
         last_reduced = bool(self.axes) and max(self.axes) == len(self.full) - 1
         wide = self.length >= 128 and last_reduced and not self.limits.software
         lanes = min(256 if self.length >= 1024 else 64, self.limits.invocations) if wide else 1
-        threads = lanes if wide else (32 if self.limits.software else min(64, self.limits.invocations))
+        threads = (
+            lanes if wide else (32 if self.limits.software else min(64, self.limits.invocations))
+        )
         writer = Writer(bindings)
         writer.local = own
         if wide:
             self.workgroups, flat = fold_workgroups(self.rows, self.limits.workgroups)
             writer.lines += [f"let r = {flat};", f"if (r >= {self.rows}u) {{ return; }}"]
         else:
-            self.workgroups, flat = fold_workgroups(ceil_div(self.rows, threads), self.limits.workgroups)
-            writer.lines += [f"let r = {flat} * {threads}u + thread;", f"if (r >= {self.rows}u) {{ return; }}"]
+            self.workgroups, flat = fold_workgroups(
+                ceil_div(self.rows, threads), self.limits.workgroups
+            )
+            writer.lines += [
+                f"let r = {flat} * {threads}u + thread;",
+                f"if (r >= {self.rows}u) {{ return; }}",
+            ]
         row = ix.unravel(ix.var("r", self.rows), [self.full[i] for i in self.kept])
         inner = ix.unravel(ix.var("k", self.length), [self.full[i] for i in self.axes])
         at: list[Index] = [ix.const(0)] * len(self.full)
@@ -234,7 +256,9 @@ class RowDraft(Draft):
             pending = [n for n in pending if id(n) not in done]
             stage += 1
         writer.lines += self.last_lines  # after every read, so that a state may be written in place
-        functions = "\n".join(f"var<workgroup> shared_{t}: array<{t}, {lanes}>;" for t in sorted(shared))
+        functions = "\n".join(
+            f"var<workgroup> shared_{t}: array<{t}, {lanes}>;" for t in sorted(shared)
+        )
         self.bindings = bindings
         self.text = self._module(bindings, (threads, 1, 1), functions, "\n".join(writer.lines))
 
@@ -272,7 +296,9 @@ class RowDraft(Draft):
                     done.add(id(node))
         if done:
             return done
-        reductions = [n for n in pending if self._is_reduction(n) and self._ready(n, pending, writer)]
+        reductions = [
+            n for n in pending if self._is_reduction(n) and self._ready(n, pending, writer)
+        ]
         if not reductions:
             return self._write_elements(writer, pending, place, lanes, stage, hidden)
         for node in reductions:
@@ -323,7 +349,11 @@ class RowDraft(Draft):
 
     def _accumulate(self, loop: Writer, node: Node, place: tuple[Index, ...]) -> None:
         name, (x,) = self._name(node), node.inputs
-        value = loop.value(x, place) if id(x) not in loop.local or id(x) in loop.given else compute(loop, x, place)
+        value = (
+            loop.value(x, place)
+            if id(x) not in loop.local or id(x) in loop.given
+            else compute(loop, x, place)
+        )
         if node.op in ("argmax", "argmin"):
             test = f"{name}_at == {self.length}u || ({better(node.op, x.dtype, name, value)})"
             loop.lines.append(f"if ({test}) {{ {name} = {value}; {name}_at = k; }}")
@@ -337,7 +367,9 @@ class RowDraft(Draft):
         shared.add(store)
         memory = f"shared_{store}"
         put = f"select(0u, 1u, {name})" if kind == "bool" else name
-        get = (lambda e: f"({memory}[{e}] != 0u)") if kind == "bool" else (lambda e: f"{memory}[{e}]")
+        get = (
+            (lambda e: f"({memory}[{e}] != 0u)") if kind == "bool" else (lambda e: f"{memory}[{e}]")
+        )
         arg = node.op in ("argmax", "argmin")
         lines = ["workgroupBarrier();", f"{memory}[thread] = {put};"]
         if arg:
@@ -353,14 +385,22 @@ class RowDraft(Draft):
                 ia, ib = "shared_u32[thread]", f"shared_u32[thread + {half}u]"
                 none = f"{ia} == {self.length}u"
                 wins = better(node.op, dtype, a, b)
-                both = f"({b} == {a} || (mg_isnan({a}) && mg_isnan({b})))" if dtype == "float32" else f"{b} == {a}"
+                both = (
+                    f"({b} == {a} || (mg_isnan({a}) && mg_isnan({b})))"
+                    if dtype == "float32"
+                    else f"{b} == {a}"
+                )
                 test = f"{ib} != {self.length}u && ({none} || ({wins}) || ({both} && {ib} < {ia}))"
                 act = f"{memory}[thread] = {b}; {ia} = {ib};"
-                lines.append(f"if (thread < {half}u) {{ if ({test}) {{ {act} }} }} workgroupBarrier();")
+                lines.append(
+                    f"if (thread < {half}u) {{ if ({test}) {{ {act} }} }} workgroupBarrier();"
+                )
             else:
                 folded = _FOLDS[node.op][1](get("thread"), get(f"thread + {half}u"), dtype)
                 folded = f"select(0u, 1u, {folded})" if kind == "bool" else folded
-                lines.append(f"if (thread < {half}u) {{ {memory}[thread] = {folded}; }} workgroupBarrier();")
+                lines.append(
+                    f"if (thread < {half}u) {{ {memory}[thread] = {folded}; }} workgroupBarrier();"
+                )
             half //= 2
         lines.append(f"{name} = {get('0')};")
         if arg:
@@ -368,7 +408,13 @@ class RowDraft(Draft):
         writer.lines += lines
 
     def _write_elements(
-        self, writer: Writer, pending: list[Node], place: tuple[Index, ...], lanes: int, stage: int, hidden: frozenset[int]
+        self,
+        writer: Writer,
+        pending: list[Node],
+        place: tuple[Index, ...],
+        lanes: int,
+        stage: int,
+        hidden: frozenset[int],
     ) -> set[int]:
         ready = [n for n in pending if n.shape == self.full and not self._is_reduction(n)]
         if not ready:
@@ -415,7 +461,11 @@ class TemplateDraft(Draft):
         self.inputs = list(self.plain.inputs)
 
     def try_add(self, node: Node) -> bool:
-        if node.size != self.plain.size or node.dtype == "uint8" or REGISTRY[node.op].kind != "pointwise":
+        if (
+            node.size != self.plain.size
+            or node.dtype == "uint8"
+            or REGISTRY[node.op].kind != "pointwise"
+        ):
             return False
         return super().try_add(node)
 
@@ -449,7 +499,9 @@ class TemplateDraft(Draft):
                 f"offers {self.limits.workgroups} in a dimension; use a smaller batch"
             )
         self.bindings = bindings
-        self.text = self._module(bindings, body.workgroup_size, "\n".join([*functions, body.declarations]), body.body)
+        self.text = self._module(
+            bindings, body.workgroup_size, "\n".join([*functions, body.declarations]), body.body
+        )
 
     def _load_function(self, bindings: Bindings, operand: int) -> str:
         x = self.inputs[operand]
@@ -478,7 +530,9 @@ class TemplateDraft(Draft):
                 writer.given[id(node)] = (where, value)
             if id(node) not in hidden:
                 self._store(writer, node, value, flat)
-        parameters = ", ".join([*(f"c{i}: u32" for i in range(len(shape))), f"value: {WGSL_TYPES[self.plain.dtype]}"])
+        parameters = ", ".join(
+            [*(f"c{i}: u32" for i in range(len(shape))), f"value: {WGSL_TYPES[self.plain.dtype]}"]
+        )
         return "fn store({}) {{\n{}\n}}".format(parameters, "\n".join(writer.lines))
 
 
@@ -496,5 +550,3 @@ def depends(node: Node, stop: Callable[[Node], bool]) -> list[Node]:
         else:
             stack.extend(x.inputs)
     return list(found.values())
-
-

@@ -31,7 +31,9 @@ def assemble(graph: Graph, drafts: list[Draft], limits: Limits) -> Plan:
                 f"a tensor of shape {node.shape} and dtype {node.dtype}{where} (operation {node.op}) takes {size} "
                 f"bytes, and the device binds at most {limits.binding_bytes}; use a smaller batch or layer"
             )
-        plan.buffers.append(Buffer(len(plan.buffers), size, role, position, node.dtype, node.shape, data))
+        plan.buffers.append(
+            Buffer(len(plan.buffers), size, role, position, node.dtype, node.shape, data)
+        )
         return len(plan.buffers) - 1
 
     for i, node in enumerate(graph.inputs):
@@ -112,7 +114,9 @@ def _updates_last(graph: Graph, drafts: list[Draft]) -> list[Draft]:
 
     def only_updates(draft: Draft) -> bool:
         written = draft.bindings.written
-        return bool(written) and all(w in updated and w not in read and w not in outputs for w in written)
+        return bool(written) and all(
+            w in updated and w not in read and w not in outputs for w in written
+        )
 
     early = [d for d in drafts if not only_updates(d)]
     late = [d for d in drafts if only_updates(d)]
@@ -140,7 +144,9 @@ def _in_place(node: Node, state: Node, drafts: list[Draft]) -> bool:
     return True
 
 
-def _temporaries(drafts: list[Draft], of: dict[int, int], new, plan: Plan, copies: list[_Copy]) -> None:  # type: ignore[no-untyped-def]
+def _temporaries(
+    drafts: list[Draft], of: dict[int, int], new, plan: Plan, copies: list[_Copy]
+) -> None:  # type: ignore[no-untyped-def]
     last: dict[int, int] = {}
     for i, draft in enumerate(drafts):
         for node in draft.bindings.nodes:

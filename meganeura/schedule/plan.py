@@ -28,7 +28,7 @@ class Buffer:
     position: int
     dtype: str
     shape: tuple[int, ...]
-    data: bytes | None = None
+    data: Any = None  # bytes, of constants
 
 
 @dataclass

@@ -64,12 +64,18 @@ def _split(node: Node, limits: Limits) -> Node | None:
         return None
     each = -(-length // chunks)
     lengths = [x.shape[i] for i in kept]
-    flat = make("transpose", x, axes=(*kept, *axes)) if (*kept, *axes) != tuple(range(x.ndim)) else x
+    flat = (
+        make("transpose", x, axes=(*kept, *axes)) if (*kept, *axes) != tuple(range(x.ndim)) else x
+    )
     flat = make("reshape", flat, shape=(*lengths, length))
     if each * chunks != length:
         none = (0,) * len(kept)
         flat = make(
-            "pad", flat, low=(*none, 0), high=(*none, each * chunks - length), value=_NEUTRAL[node.op]
+            "pad",
+            flat,
+            low=(*none, 0),
+            high=(*none, each * chunks - length),
+            value=_NEUTRAL[node.op],
         )
     flat = make("reshape", flat, shape=(*lengths, chunks, each))
     partial = make(node.op, flat, axes=(len(kept) + 1,), keepdims=False)

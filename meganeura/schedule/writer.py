@@ -215,7 +215,9 @@ class Writer:
     def _wrapped(self, index: Node, at: tuple[Index, ...], length: int) -> Index:
         value = self.value(index, at)
         if index.dtype == "int32":
-            value = self.let(f"u32(clamp(select({value}, {value} + {length}i, {value} < 0i), 0i, {length - 1}i))")
+            value = self.let(
+                f"u32(clamp(select({value}, {value} + {length}i, {value} < 0i), 0i, {length - 1}i))"
+            )
         else:
             value = self.let(f"min({value}, {length - 1}u)")
         return ix.var(value, length)

@@ -91,7 +91,9 @@ class WgpuBackend:
         checked = config.checked()
         if checked not in self._pipelines:
             self._pipelines[checked] = Pipelines(self.device.handle, checked)
-        executable = WgpuExecutable(plan, self.device.handle, self.pool, self._pipelines[checked], report)
+        executable = WgpuExecutable(
+            plan, self.device.handle, self.pool, self._pipelines[checked], report
+        )
         report["pipeline_seconds"] = time.perf_counter() - planned
         report["seconds"] = time.perf_counter() - start
         return executable

@@ -46,10 +46,16 @@ def choose_adapter(name: str = "") -> Any:
             raise NoAdapterError(f"wgpu cannot list the adapters ({error}).") from error
     usable = [a for a in found if a.info["backend_type"] not in ("OpenGL", "OpenGLES")]
     if name:
-        usable = [a for a in usable if name.lower() in f"{a.info['device']} {a.info['vendor']} {a.summary}".lower()]
+        usable = [
+            a
+            for a in usable
+            if name.lower() in f"{a.info['device']} {a.info['vendor']} {a.summary}".lower()
+        ]
         if not usable:
             known = "; ".join(a.summary for a in found) or "none"
-            raise ValueError(f"no adapter's name contains {name!r} (MEGANEURA_ADAPTER); there are: {known}")
+            raise ValueError(
+                f"no adapter's name contains {name!r} (MEGANEURA_ADAPTER); there are: {known}"
+            )
     if not usable:
         raise NoAdapterError(
             "no GPU driver was found for Vulkan, Metal or DirectX 12 (on Debian: apt install libvulkan1 "
@@ -74,10 +80,16 @@ class Device:
         self.adapter = choose_adapter(config.adapter())
         limits = self.adapter.limits
         # Some drivers report "no limit" as a number that overflows when asked for.
-        wanted = {n: min(int(limits[n]), 2**32 - 1 if "size" in n else 2**31 - 1) for n in _WANTED if n in limits}
+        wanted = {
+            n: min(int(limits[n]), 2**32 - 1 if "size" in n else 2**31 - 1)
+            for n in _WANTED
+            if n in limits
+        }
         features = [f for f in ("timestamp-query",) if f in self.adapter.features]
         with quiet():
-            self.handle = self.adapter.request_device_sync(required_limits=wanted, required_features=features)
+            self.handle = self.adapter.request_device_sync(
+                required_limits=wanted, required_features=features
+            )
         self.software = self.adapter.info["adapter_type"] == "CPU"
         offered = self.handle.limits
         self.limits = Limits(

@@ -42,8 +42,8 @@ class Pipelines:
         from wgpu.backends.wgpu_native import _api, lib
 
         original = _api.libf.wgpuDeviceCreateShaderModule
-        _api.libf.wgpuDeviceCreateShaderModule = (
-            lambda device, descriptor: lib.wgpuDeviceCreateShaderModuleTrusted(device, descriptor, 0)
+        _api.libf.wgpuDeviceCreateShaderModule = lambda device, descriptor: (
+            lib.wgpuDeviceCreateShaderModuleTrusted(device, descriptor, 0)
         )
         try:
             return self.device.create_shader_module(code=wgsl)
@@ -54,7 +54,9 @@ class Pipelines:
 class WgpuExecutable:
     """A plan, ready to run on one device."""
 
-    def __init__(self, plan: Plan, device: Any, pool: Pool, pipelines: Pipelines, report: dict[str, Any]):
+    def __init__(
+        self, plan: Plan, device: Any, pool: Pool, pipelines: Pipelines, report: dict[str, Any]
+    ):
         self.plan = plan
         self.device = device
         self.pool = pool
@@ -93,7 +95,9 @@ class WgpuExecutable:
             self._groups.popitem(last=False)
         return groups
 
-    def _buffers(self, inputs: Sequence[GpuBuffer], states: Sequence[GpuBuffer]) -> dict[int, GpuBuffer]:
+    def _buffers(
+        self, inputs: Sequence[GpuBuffer], states: Sequence[GpuBuffer]
+    ) -> dict[int, GpuBuffer]:
         table = dict(self.owned)
         table.update(zip(self.plan.inputs, inputs, strict=True))
         table.update(zip(self.plan.states, states, strict=True))
@@ -107,7 +111,9 @@ class WgpuExecutable:
         self._submit(self._bound(table), 1)
         return outputs
 
-    def run_many(self, inputs: Sequence[GpuBuffer], states: Sequence[GpuBuffer], count: int) -> None:
+    def run_many(
+        self, inputs: Sequence[GpuBuffer], states: Sequence[GpuBuffer], count: int
+    ) -> None:
         """Run `count` times with the same buffers, many steps to a submission."""
         if self.plan.outputs:
             raise ValueError("run_many is for plans without outputs")

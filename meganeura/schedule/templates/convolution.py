@@ -19,7 +19,9 @@ def digits(text: str, lengths: Sequence[int], names: Sequence[str]) -> str:
         if n == 1:
             lines.append(f"let {name} = 0u;")
         elif stride * n == math.prod(lengths) and name == names[0]:
-            lines.append(f"let {name} = {text} / {stride}u;" if stride > 1 else f"let {name} = {text};")
+            lines.append(
+                f"let {name} = {text} / {stride}u;" if stride > 1 else f"let {name} = {text};"
+            )
         else:
             inner = f"({text} / {stride}u)" if stride > 1 else text
             lines.append(f"let {name} = {inner} % {n}u;")
@@ -157,7 +159,11 @@ def _kernel_gradient(
     group = f"(batch / {parts}u)" if parts > 1 else "batch"
     channel = f"{group} * {per}u + c" if grouped else "c"
     column = f"{group} * {each}u + n" if grouped else "n"
-    term = f"let p = (batch % {parts}u) * {length}u + k; if (p >= {positions}u) {{ return 0.0; }}" if parts > 1 else "let p = k;"
+    term = (
+        f"let p = (batch % {parts}u) * {length}u + k; if (p >= {positions}u) {{ return 0.0; }}"
+        if parts > 1
+        else "let p = k;"
+    )
     value = f"{context.load(0)}({_join('b', places, channel)})"
     fetch = f"if ({test}) {{ return {value}; }} return 0.0;" if test else f"return {value};"
     part = [f"batch % {parts}u"] if parts > 1 else []

@@ -7,14 +7,24 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from meganeura.schedule.templates.base import Context, KernelBody, ceil_div, fold_workgroups, template
+from meganeura.schedule.templates.base import (
+    Context,
+    KernelBody,
+    ceil_div,
+    fold_workgroups,
+    template,
+)
 from meganeura.schedule.templates.convolution import _join, _names, digits
 
 
 def _per_element(context: Context, shape: Any, names: list[str], lines: list[str]) -> KernelBody:
     count = math.prod(shape)
     workgroups, flat = fold_workgroups(ceil_div(count, 64), context.limits.workgroups)
-    head = [f"let e = {flat} * 64u + thread;", f"if (e >= {count}u) {{ return; }}", digits("e", shape, names)]
+    head = [
+        f"let e = {flat} * 64u + thread;",
+        f"if (e >= {count}u) {{ return; }}",
+        digits("e", shape, names),
+    ]
     return KernelBody((64, 1, 1), workgroups, "", "\n".join([*head, *lines]))
 
 
@@ -67,7 +77,9 @@ def sum_pool(context: Context) -> KernelBody:
     o = _names("o", x.ndim - 2)
     lines = ["var total = 0.0;"]
     for _, steps, test, places in _taps(node.attributes, x.shape[1:-1]):
-        lines.append(f"{{ {steps} if ({test}) {{ total += {context.load(0)}({_join('b', places, 'c')}); }} }}")
+        lines.append(
+            f"{{ {steps} if ({test}) {{ total += {context.load(0)}({_join('b', places, 'c')}); }} }}"
+        )
     lines.append(f"{context.store}({_join('b', o, 'c', 'total')});")
     return _per_element(context, node.shape, ["b", *o, "c"], lines)
 
@@ -95,12 +107,19 @@ def max_pool_gather(context: Context) -> KernelBody:
     a = node.attributes
     o = _names("o", x.ndim - 2)
     t = _names("t", x.ndim - 2)
-    lines = [f"let tap = u32({context.load(0)}({_join('b', o, 'c')}));", digits("tap", a["window"], t)]
+    lines = [
+        f"let tap = u32({context.load(0)}({_join('b', o, 'c')}));",
+        digits("tap", a["window"], t),
+    ]
     tests, places = [], []
-    for d, (s, (low, _), n) in enumerate(zip(a["strides"], a["padding"], x.shape[1:-1], strict=True)):
+    for d, (s, (low, _), n) in enumerate(
+        zip(a["strides"], a["padding"], x.shape[1:-1], strict=True)
+    ):
         lines.append(f"let i{d} = o{d} * {s}u + t{d} - {low}u;")
         tests.append(f"i{d} < {n}u")
         places.append(f"i{d}")
-    lines.append(f"var v = 0.0; if ({' && '.join(tests)}) {{ v = {context.load(1)}({_join('b', places, 'c')}); }}")
+    lines.append(
+        f"var v = 0.0; if ({' && '.join(tests)}) {{ v = {context.load(1)}({_join('b', places, 'c')}); }}"
+    )
     lines.append(f"{context.store}({_join('b', o, 'c', 'v')});")
     return _per_element(context, node.shape, ["b", *o, "c"], lines)

@@ -86,7 +86,8 @@ def _registers(p: Product) -> KernelBody:
     store = []
     for i in range(tm):
         inner = [
-            f"if (column0 + {j}u < {p.n}u) {{ put(batch, row0 + {i}u, column0 + {j}u, c{i}_{j // 4}.{'xyzw'[j % 4]}); }}"
+            f"if (column0 + {j}u < {p.n}u) "
+            f"{{ put(batch, row0 + {i}u, column0 + {j}u, c{i}_{j // 4}.{'xyzw'[j % 4]}); }}"
             for j in range(tn)
         ]
         store += [f"if (row0 + {i}u < {p.m}u) {{", *inner, "}"]
@@ -94,12 +95,16 @@ def _registers(p: Product) -> KernelBody:
         "product_registers", TM=tm, TN=tn, THREADS=threads, TILES=rows * columns, COLUMNS=columns, K=p.k,
         DECLARE="\n".join(declare), MULTIPLY="\n".join(multiply), STORE="\n".join(store),
     )  # fmt: skip
-    return KernelBody((threads, 1, 1), (ceil_div(rows * columns, threads), 1, p.batch), p.functions, body)
+    return KernelBody(
+        (threads, 1, 1), (ceil_div(rows * columns, threads), 1, p.batch), p.functions, body
+    )
 
 
 def _tiled(p: Product, limits: Limits) -> KernelBody:
     """Square-ish blocks; smaller ones where there would be too few to fill the device."""
-    choices = ((128, 128, 8), (64, 64, 4), (32, 32, 2)) if limits.invocations >= 256 else ((32, 32, 2),)
+    choices = (
+        ((128, 128, 8), (64, 64, 4), (32, 32, 2)) if limits.invocations >= 256 else ((32, 32, 2),)
+    )
     bm, bn, t = choices[-1]
     for bm_, bn_, t_ in choices:
         if ceil_div(p.m, bm_) * ceil_div(p.n, bn_) * p.batch >= 132:
@@ -120,13 +125,18 @@ def _tiled(p: Product, limits: Limits) -> KernelBody:
         rows = [f"row0 + {i // 4 * (bm // chunks)}u + ty * 4u + {i % 4}u" for i in range(t)]
         columns = [f"column0 + {j // 4 * (bn // chunks)}u + tx * 4u + {j % 4}u" for j in range(t)]
         values = [[f"c{i}_{j // 4}.{'xyzw'[j % 4]}" for j in range(t)] for i in range(t)]
-        memory = f"var<workgroup> a_tile: array<vec4<f32>, {bk * bm // 4}>;\nvar<workgroup> b_tile: array<vec4<f32>, {bk * bn // 4}>;"
+        memory = (
+            f"var<workgroup> a_tile: array<vec4<f32>, {bk * bm // 4}>;\n"
+            f"var<workgroup> b_tile: array<vec4<f32>, {bk * bn // 4}>;"
+        )
     else:
         declare = [f"var c{i}_{j} = 0.0;" for i in range(t) for j in range(t)]
         multiply = [f"for (var k = 0u; k < {bk}u; k++) {{"]
         multiply += [f"let a{i} = a_tile[k * {bm}u + ty * {t}u + {i}u];" for i in range(t)]
         multiply += [f"let b{j} = b_tile[k * {bn}u + tx * {t}u + {j}u];" for j in range(t)]
-        multiply += [f"c{i}_{j} = fma(a{i}, b{j}, c{i}_{j});" for i in range(t) for j in range(t)] + ["}"]
+        multiply += [
+            f"c{i}_{j} = fma(a{i}, b{j}, c{i}_{j});" for i in range(t) for j in range(t)
+        ] + ["}"]
         rows = [f"row0 + ty * {t}u + {i}u" for i in range(t)]
         columns = [f"column0 + tx * {t}u + {j}u" for j in range(t)]
         values = [[f"c{i}_{j}" for j in range(t)] for i in range(t)]
@@ -152,8 +162,14 @@ def _wide_multiply(bm: int, bn: int, bk: int, t: int, chunks: int) -> list[str]:
     lines = []
     for k in range(bk):
         lines.append("{")
-        lines += [f"let a{i} = a_tile[{k * bm // 4 + i * (bm // chunks) // 4}u + ty];" for i in range(chunks)]
-        lines += [f"let b{j} = b_tile[{k * bn // 4 + j * (bn // chunks) // 4}u + tx];" for j in range(chunks)]
+        lines += [
+            f"let a{i} = a_tile[{k * bm // 4 + i * (bm // chunks) // 4}u + ty];"
+            for i in range(chunks)
+        ]
+        lines += [
+            f"let b{j} = b_tile[{k * bn // 4 + j * (bn // chunks) // 4}u + tx];"
+            for j in range(chunks)
+        ]
         lines += [
             f"c{i}_{j} = fma(vec4<f32>(a{i // 4}.{'xyzw'[i % 4]}), b{j}, c{i}_{j});"
             for i in range(t)
@@ -174,8 +190,16 @@ def _stage(
         inner, outer = (f"{element} % {bk}u", f"{element} / {bk}u") if along_terms else (
             f"{element} / {block}u", f"{element} % {block}u"
         )  # fmt: skip
-        fetch = f"fetch_a(batch, {start} + o, k0 + t)" if name == "a" else f"fetch_b(batch, k0 + t, {start} + o)"
-        place = f"{name}_tile[t * {block // 4}u + o / 4u][o % 4u]" if vector else f"{name}_tile[t * {block}u + o]"
+        fetch = (
+            f"fetch_a(batch, {start} + o, k0 + t)"
+            if name == "a"
+            else f"fetch_b(batch, k0 + t, {start} + o)"
+        )
+        place = (
+            f"{name}_tile[t * {block // 4}u + o / 4u][o % 4u]"
+            if vector
+            else f"{name}_tile[t * {block}u + o]"
+        )
         lines.append(
             f"{{ let t = {inner}; let o = {outer}; var e = 0.0; "
             f"if ({start} + o < {limit}u && k0 + t < {k}u) {{ e = {fetch}; }} {place} = e; }}"

@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 
 from meganeura.ops.pointwise import WGSL_TYPES
-from meganeura.schedule.templates.base import Context, KernelBody, ceil_div, fold_workgroups, template
+from meganeura.schedule.templates.base import (
+    Context,
+    KernelBody,
+    ceil_div,
+    fold_workgroups,
+    template,
+)
 from meganeura.schedule.templates.convolution import _join, _names, digits
 
 _ZERO = {"float32": "0.0", "int32": "0i", "uint32": "0u"}
