@@ -29,16 +29,7 @@ def each(ops: list[Op]) -> Any:
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[Any]:
-    from meganeura.backend.wgpu.backend import NoAdapterError, WgpuBackend
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MEGANEURA_QUIET", "1")
-        patch.setenv("MEGANEURA_STRICT", "1")  # a failure of the optimiser is one of the test
-        try:
-            made = WgpuBackend()
-        except NoAdapterError as error:
-            pytest.skip(f"no adapter: {error}")
-        yield made
+    yield from checks.wgpu_backend()
 
 
 @pytest.fixture(params=[True, False], ids=["checked", "trusted"])
