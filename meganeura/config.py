@@ -12,6 +12,7 @@ _settings: dict[str, Any] = {
     "optimize": os.environ.get("MEGANEURA_OPTIMIZE", "1") != "0",
     "checked": os.environ.get("MEGANEURA_CHECKED", "0") == "1",
     "adapter": os.environ.get("MEGANEURA_ADAPTER", ""),
+    "resident_bytes": int(os.environ.get("MEGANEURA_RESIDENT_BYTES", 1 << 30)),
 }
 
 
@@ -70,3 +71,12 @@ def adapter() -> str:
 def set_adapter(value: str) -> None:
     """Takes effect for the backend made next: call it before anything is computed."""
     _settings["adapter"] = str(value)
+
+
+def resident_bytes() -> int:
+    """Up to how many bytes of training arrays are kept on the device; larger data go batch by batch."""
+    return int(_settings["resident_bytes"])
+
+
+def set_resident_bytes(value: int) -> None:
+    _settings["resident_bytes"] = int(value)

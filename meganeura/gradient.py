@@ -42,7 +42,7 @@ def grad(
     return lambda *args, **kwargs: both(*args, **kwargs)[1]
 
 
-def function(python_function: Callable[..., Any]) -> Callable[..., Any]:
+def jit(python_function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a Python function of tensors: each call runs as one plan, assignments to variables included.
 
     It is traced anew for other shapes; the plans are kept.

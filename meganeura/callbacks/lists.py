@@ -45,14 +45,9 @@ class CallbackList(Callback):
     def __init__(
         self,
         callbacks: Any = None,
-        add_history: bool = True,
-        add_progbar: bool = True,
+        add_history: bool = False,
+        add_progbar: bool = False,
         model: Any = None,
-        verbose: Any = 0,
-        epochs: int = 1,
-        steps: int | None = None,
-        initial_epoch: int = 0,
-        test: bool = False,
         **params: Any,
     ):
         super().__init__()
@@ -73,23 +68,17 @@ class CallbackList(Callback):
         for callback in self.callbacks:
             if not hasattr(callback, "on_epoch_end") and not hasattr(callback, "on_train_begin"):
                 raise TypeError(f"callbacks must be Callback objects, and {callback!r} is none")
-        verbose = 1 if verbose == "auto" else int(verbose)
-        if verbose not in (0, 1, 2):
-            raise ValueError(f"verbose must be 0, 1, 2 or 'auto', not {verbose!r}")
-        if not test and add_history:
+        params["verbose"] = verbose = _verbosity(params.get("verbose", 0))
+        if add_history:
             history = next((c for c in self.callbacks if isinstance(c, History)), None)
             if history is None:
                 history = History()
                 self.callbacks.append(history)
             if model is not None:
                 model.history = history
-        if (
-            verbose
-            and add_progbar
-            and not any(isinstance(c, ProgbarLogger) for c in self.callbacks)
-        ):
+        if verbose and add_progbar and not any(isinstance(c, ProgbarLogger) for c in self.callbacks):
             self.callbacks.append(ProgbarLogger())
-        self.set_params({"verbose": verbose, "epochs": epochs, "steps": steps, **params})
+        self.set_params(params)
         if model is not None:
             self.set_model(model)
         self.looks_at_batches = any(looks_at_batches(c) for c in self.callbacks)
@@ -109,6 +98,14 @@ class CallbackList(Callback):
         self._model = model
         for callback in self.callbacks:
             callback.set_model(model)
+
+
+def _verbosity(verbose: Any) -> int:
+    if verbose == "auto":
+        return 1
+    if verbose not in (0, 1, 2):
+        raise ValueError(f"verbose must be 0, 1, 2 or 'auto', not {verbose!r}")
+    return int(verbose)
 
 
 def _forward(hook: str, counted: bool) -> Callable[..., None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from meganeura.ops.dispatch import map_tree
 
 
 def as_arrays(tree: Any, what: str) -> Any:
-    """A structure of array-likes (NumPy, tensors, pandas) as NumPy arrays of the graph's dtypes."""
+    """A structure of array-likes (NumPy, tensors of any library, pandas) as arrays of the graph's dtypes."""
 
     def convert(value: Any) -> Any:
         if value is None:
@@ -23,21 +22,35 @@ def as_arrays(tree: Any, what: str) -> Any:
             value = value.detach().cpu().numpy()
         elif hasattr(value, "numpy"):
             value = value.numpy()
-        if isinstance(value, (list, str)) or np.isscalar(value):
-            raise ValueError(f"{what} holds {type(value).__name__} values; give NumPy arrays")
+        if not hasattr(value, "__array__"):
+            raise ValueError(f"{what} holds values of type {type(value).__name__}; give NumPy arrays")
+        array = np.asarray(value)
+        if array.dtype.kind in "USO" and what == "y":
+            raise ValueError(
+                f"y holds {array.dtype} values, and targets must be numbers; "
+                "numpy.unique(y, return_inverse=True) numbers classes"
+            )
         try:
-            return dtypes.as_array(value)
+            return dtypes.as_array(array)
         except ValueError as error:
             raise ValueError(f"{what}: {error}") from error
 
-    if isinstance(tree, list) and tree and not any(hasattr(v, "shape") or hasattr(v, "__array__") for v in tree):
+    if isinstance(tree, list) and tree and not any(map(_is_structure_of_arrays, tree)):
         raise ValueError(
-            f"{what} is a Python list of {type(tree[0]).__name__}; give a NumPy array, such as numpy.array({what})"
+            f"{what} is a Python list of {type(tree[0]).__name__}; give a NumPy array, such as "
+            f"numpy.array({what})"
         )
     return map_tree(convert, tree)
 
 
+def _is_structure_of_arrays(value: Any) -> bool:
+    return value is None or isinstance(value, (dict, tuple)) or any(
+        hasattr(value, name) for name in ("shape", "__array__", "to_numpy")
+    )  # fmt: skip
+
+
 def leaves(tree: Any) -> list[Any]:
+    """The arrays of a structure, None left out."""
     found: list[Any] = []
     map_tree(lambda v: found.append(v) if v is not None else None, tree)
     return found
@@ -53,29 +66,33 @@ def count_of(x: Any, y: Any, w: Any) -> int:
             sizes.append((name, array.shape[0]))
     if len({n for _, n in sizes}) > 1:
         told = ", ".join(f"{name}: {n}" for name, n in sizes)
-        raise ValueError(f"the numbers of samples differ ({told}); they must agree along the first dimension")
+        raise ValueError(
+            f"the numbers of samples differ ({told}); they must agree along the first dimension"
+        )
     if not sizes or sizes[0][1] == 0:
         raise ValueError("there are no samples: the arrays are empty")
-    return sizes[0][1]
+    return int(sizes[0][1])
 
 
-def check_batch_size(batch_size: Any) -> int:
-    if batch_size is None:
-        return 32
-    if isinstance(batch_size, bool) or not isinstance(batch_size, (int, np.integer)) or batch_size < 1:
-        raise ValueError(f"batch_size must be a positive integer, not {batch_size!r}")
-    return int(batch_size)
+def positive(value: Any, name: str, default: Any = None) -> Any:
+    """`value` as a positive integer, or `default` for None."""
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, not {value!r}")
+    return int(value)
 
 
 def split(x: Any, y: Any, w: Any, fraction: float) -> tuple[Any, Any]:
     """The first rows to train, the last `fraction` of them to validate, taken before any shuffling."""
-    if not 0 < fraction < 1:
-        raise ValueError(f"validation_split must lie between 0 and 1, and is {fraction}")
+    if not isinstance(fraction, (int, float)) or not 0 < fraction < 1:
+        raise ValueError(f"validation_split must lie between 0 and 1, and is {fraction!r}")
     count = count_of(x, y, w)
     at = int(np.floor(count * (1.0 - fraction)))
     if at == 0 or at == count:
         raise ValueError(
-            f"validation_split {fraction} of {count} samples leaves {at} to train and {count - at} to validate"
+            f"validation_split {fraction} of {count} samples leaves {at} to train and {count - at} "
+            "to validate; both need at least one"
         )
 
     def part(a: Any, where: slice) -> Any:
@@ -100,64 +117,111 @@ def class_weights(y: Any, weights: dict[int, float]) -> np.ndarray:
     return out
 
 
-def check_targets(losses: list[tuple[Any, str]], y: list[Any], outputs: list[tuple[Any, ...]]) -> None:
-    """Labels and targets against the outputs they are compared with, before the first step."""
-    for (loss, name), target, shape in zip(losses, y, outputs, strict=True):
-        if loss is None or target is None:
-            continue
-        kind = _name(loss)
-        classes = shape[-1]
-        if kind.startswith("sparse"):
-            _check_labels(name, kind, target, shape, classes)
-        elif kind.startswith("categorical") and target.ndim == len(shape) - 1 and target.dtype.kind in "iu":
-            raise ValueError(
-                f"output {name!r} has the shape {shape}, and its targets the shape {target.shape} of class "
-                "numbers; use the loss 'sparse_categorical_crossentropy', or utils.to_categorical(y)"
-            )
-        elif target.ndim == len(shape) and shape[-1] == 1 and target.shape[-1] > 1:
-            warnings.warn(
-                f"output {name!r} has the shape {shape} and its targets {target.shape}: each prediction is "
-                "compared with every column, which is seldom meant"
-            )
-        elif target.ndim == len(shape) and any(
-            a is not None and a != b and 1 not in (a, b) for a, b in zip(shape[1:], target.shape[1:], strict=True)
-        ):
-            raise ValueError(
-                f"output {name!r} has the shape {shape}, and its targets the shape {target.shape}; "
-                f"for the loss {kind!r} they must agree but for the batch"
-            )
+#: Built-in losses whose targets have the shape of the output. Others may take anything.
+_SAME_SHAPE = frozenset(
+    "binary_crossentropy binary_focal_crossentropy categorical_crossentropy "
+    "categorical_focal_crossentropy categorical_hinge cosine_similarity hinge huber kl_divergence "
+    "log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error "
+    "mean_squared_logarithmic_error poisson squared_hinge".split()
+)
 
 
-def _check_labels(name: str, kind: str, target: np.ndarray, shape: tuple[Any, ...], classes: Any) -> None:
-    if target.ndim == len(shape) and target.shape[-1] == classes and classes != 1:
-        raise ValueError(
-            f"output {name!r} has the shape {shape}, and its targets the shape {target.shape}, which look "
-            "one-hot; use the loss 'categorical_crossentropy', or class numbers y.argmax(-1)"
-        )
-    if target.ndim not in (len(shape), len(shape) - 1):
-        raise ValueError(
-            f"output {name!r} has the shape {shape}; {kind} needs class numbers of shape "
-            f"{shape[:-1]}, and got {target.shape}"
-        )
-    if target.dtype.kind == "f" and target.size and not np.all(target == np.floor(target)):
-        raise ValueError(f"output {name!r}: {kind} needs whole class numbers, and the targets are fractions")
-    if target.size and classes is not None:
-        low, high = target.min(), target.max()
-        if low < 0 or high >= classes:
-            bad = low if low < 0 else high
-            raise ValueError(
-                f"output {name!r}: label {int(bad)} is out of range for {classes} classes "
-                f"(0 to {classes - 1}); the last layer needs {int(high) + 1} units, or the labels start at 0"
-            )
+class TargetCheck:
+    """Holds targets, as host arrays, against the outputs that they are compared with.
+
+    outputs: (name, loss as it was given to compile, shape of the output) for each output
+    """
+
+    def __init__(self, outputs: list[tuple[str, Any, tuple[Any, ...]]]):
+        self.outputs = [(name, *_described(loss), shape) for name, loss, shape in outputs]
+
+    def __call__(self, targets: list[Any]) -> None:
+        for (name, kind, ignored, shape), target in zip(self.outputs, targets, strict=True):
+            if target is None or not shape or not target.size:
+                continue
+            if kind in ("crossentropy", "ce"):
+                kind = _resolved(target.shape, shape)
+            if kind == "sparse_categorical_crossentropy":
+                _check_labels(name, kind, target, shape, ignored)
+            elif kind in _SAME_SHAPE:
+                _check_shapes(name, kind, target, shape)
 
 
-def _name(loss: Any) -> str:
-    if isinstance(loss, str):
-        return {"ce": "", "crossentropy": ""}.get(loss, _snake(loss))
-    return str(getattr(loss, "name", None) or getattr(loss, "__name__", ""))
-
-
-def _snake(name: str) -> str:
+def _described(loss: Any) -> tuple[str, Any]:
+    """The name of a built-in loss in snake case, and the class it ignores; an empty name for others."""
+    from meganeura import losses
     from meganeura.identifiers import snake_case
 
-    return snake_case(name)
+    if isinstance(loss, str) and loss in ("crossentropy", "ce"):
+        return loss, None
+    if isinstance(loss, str):
+        loss = losses.get(loss)
+    if type(loss) is losses.LossFunctionWrapper:
+        loss = loss.fn
+    if isinstance(loss, losses.Loss) and type(loss).__module__.startswith("meganeura."):
+        config = loss.get_config()
+        if config.get("axis", -1) != -1:
+            return "", None
+        return snake_case(type(loss).__name__), config.get("ignore_class")
+    if any(loss is f for f in losses.FUNCTIONS.values()):
+        return str(loss.__name__), None
+    return "", None
+
+
+def _resolved(target: tuple[int, ...], output: tuple[Any, ...]) -> str:
+    if output[-1] == 1:
+        return "binary_crossentropy"
+    sparse = len(target) < len(output) or target[-1] == 1
+    return "sparse_categorical_crossentropy" if sparse else "categorical_crossentropy"
+
+
+def _check_shapes(name: str, kind: str, target: np.ndarray, shape: tuple[Any, ...]) -> None:
+    told = f"output {name!r} has the shape {shape}, and its targets the shape {target.shape}"
+    wanted, found = shape[1:], target.shape[1:]
+    if len(wanted) == len(found) + 1 and wanted[-1] == 1:
+        wanted = wanted[:-1]
+    elif len(found) == len(wanted) + 1 and found[-1] == 1:
+        found = found[:-1]
+    if len(wanted) == len(found) and all(
+        a is None or a == b for a, b in zip(wanted, found, strict=True)
+    ):
+        return
+    if kind.startswith("categorical") and (found == wanted[:-1] or found == (*wanted[:-1], 1)):
+        raise ValueError(
+            f"{told} of class numbers; use the loss 'sparse_categorical_crossentropy', or "
+            "utils.to_categorical(y)"
+        )
+    raise ValueError(
+        f"{told}; for the loss {kind!r} they must agree but for the batch: change the last layer's "
+        "units, or the targets"
+    )
+
+
+def _check_labels(
+    name: str, kind: str, target: np.ndarray, shape: tuple[Any, ...], ignored: Any
+) -> None:
+    classes = shape[-1]
+    told = f"output {name!r} has the shape {shape}, and its targets the shape {target.shape}"
+    if target.ndim == len(shape) and target.shape[-1] == classes and classes != 1:
+        raise ValueError(
+            f"{told}, which look one-hot; use the loss 'categorical_crossentropy', or class numbers "
+            "y.argmax(-1)"
+        )
+    if target.ndim != len(shape) - 1 and not (target.ndim == len(shape) and target.shape[-1] == 1):
+        raise ValueError(f"{told}; {kind} needs class numbers of shape {shape[:-1]}")
+    if target.dtype.kind == "f" and not np.all(target == np.floor(target)):
+        raise ValueError(
+            f"output {name!r}: {kind} needs whole class numbers, and the targets hold fractions or NaN"
+        )
+    if classes is None:
+        return
+    bad = (target < 0) | (target >= classes)
+    if ignored is not None:
+        bad &= target != ignored
+    if bad.any():
+        label = int(target[bad][0])
+        cure = "labels start at 0" if label < 0 else f"the last layer needs {label + 1} units or more"
+        raise ValueError(
+            f"output {name!r}: label {label} is out of range for {classes} classes "
+            f"(0 to {classes - 1}); {cure}"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ class Trace:
     Variables read inside become states, assignments to them become updates, and device tensors
     or large arrays used inside become captured inputs.
     """
+
+    #: Where values are at hand while recording: evaluate(node) -> its array.
+    evaluate: Callable[[Node], Any] | None = None
 
     def __init__(self) -> None:
         self.inputs: list[Node] = []

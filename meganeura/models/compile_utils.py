@@ -8,6 +8,8 @@ from typing import Any
 from meganeura import losses as losses_module
 from meganeura import metrics as metrics_module
 from meganeura import ops
+from meganeura.identifiers import suggestion
+from meganeura.masking import get_mask
 from meganeura.ops.dispatch import map_tree
 
 
@@ -25,8 +27,6 @@ def per_output(value: Any, outputs: Any, names: list[str] | None, what: str) -> 
         keys = list(outputs) if isinstance(outputs, dict) else (names or [])
         unknown = [k for k in value if k not in keys]
         if unknown:
-            from meganeura.identifiers import suggestion
-
             raise ValueError(f"{what}: there is no output {unknown[0]!r}{suggestion(unknown[0], keys)}")
         return [value.get(k) for k in keys]
     if isinstance(value, (list, tuple)):
@@ -39,6 +39,10 @@ def per_output(value: Any, outputs: Any, names: list[str] | None, what: str) -> 
 def ordered(tree: Any, like: Any, names: list[str] | None) -> list[Any]:
     """Targets or weights in the order of the outputs: by name from a dict, else by position."""
     count = len(flat(like))
+    if tree is None:
+        raise ValueError(
+            "losses and metrics compare outputs with targets, and there are none: y is None"
+        )
     if isinstance(tree, dict):
         keys = list(like) if isinstance(like, dict) else (names or [])
         if set(tree) >= set(keys) and keys:
@@ -77,7 +81,13 @@ class CompileLoss:
         elif loss is not None and not callable(loss):
             raise ValueError(f"compile: loss {loss!r} is neither a name, a function, nor a Loss")
 
-    def build(self, y_true: list[Any], y_pred: Any) -> None:
+    #: whether there is anything to compute
+    wanted = True
+
+    def prepare(self, y_true: list[Any], y_pred: Any) -> None:
+        """Resolve names by the shapes, at the first batch."""
+        if self.losses is not None:
+            return
         outputs = flat(y_pred)
         given = per_output(self.given, y_pred, self.names, "compile: loss")
         self.losses = [_loss(g, t, p) for g, t, p in zip(given, y_true, outputs, strict=True)]
@@ -86,7 +96,7 @@ class CompileLoss:
         else:
             chosen = per_output(self.weights_given, y_pred, self.names, "compile: loss_weights")
             self.weights = [1.0 if w is None else float(w) for w in chosen]
-        if len(outputs) > 1:
+        if sum(fn is not None for fn in self.losses) > 1:
             keys = list(y_pred) if isinstance(y_pred, dict) else self.names
             keys = keys or [f"output_{i}" for i in range(len(outputs))]
             self.trackers = [
@@ -97,15 +107,9 @@ class CompileLoss:
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any, batch: float) -> Any:
         targets = ordered(y_true, y_pred, self.names)
         outputs = flat(y_pred)
-        if self.losses is None:
-            self.build(targets, y_pred)
+        self.prepare(targets, y_pred)
         assert self.losses is not None
-        if sample_weight is None:
-            weights = [None] * len(outputs)
-        elif len(flat(sample_weight)) == 1:
-            weights = flat(sample_weight) * len(outputs)
-        else:
-            weights = ordered(sample_weight, y_pred, self.names)
+        weights = _weights(sample_weight, y_pred, self.names)
         total: Any = None
         for i, (fn, t, p, w) in enumerate(zip(self.losses, targets, outputs, weights, strict=True)):
             if fn is None:
@@ -120,6 +124,15 @@ class CompileLoss:
         if total is None:
             raise ValueError("no loss was given for any output; pass loss= to compile()")
         return total
+
+
+def _weights(sample_weight: Any, y_pred: Any, names: list[str] | None) -> list[Any]:
+    """Sample weights for each output; one array is for all."""
+    count = len(flat(y_pred))
+    if sample_weight is None:
+        return [None] * count
+    given = flat(sample_weight)
+    return given * count if len(given) == 1 else ordered(sample_weight, y_pred, names)
 
 
 def _loss(given: Any, y_true: Any, y_pred: Any) -> Any:
@@ -182,10 +195,18 @@ class CompileMetrics:
             metrics_module.get(value)
 
     @property
+    def wanted(self) -> bool:
+        """Whether there is anything to compute."""
+        return any(value is not None and value != [] for value in self.given)
+
+    @property
     def metrics(self) -> list[Any]:
         return [m for _, m, _ in self.entries or []]
 
-    def build(self, y_true: list[Any], y_pred: Any) -> None:
+    def prepare(self, y_true: list[Any], y_pred: Any) -> None:
+        """Resolve names by the shapes, at the first batch."""
+        if self.entries is not None:
+            return
         outputs = flat(y_pred)
         many = len(outputs) > 1
         keys = list(y_pred) if isinstance(y_pred, dict) else self.names
@@ -196,6 +217,8 @@ class CompileMetrics:
             for i, wanted in enumerate(self._lists(value, y_pred, len(outputs))):
                 for one in wanted:
                     metric, name = _metric(one, y_true[i], outputs[i])
+                    if any(metric is m for _, m, _ in self.entries):
+                        raise ValueError(f"compile: metric {name!r} is listed twice; make two objects")
                     key = f"{keys[i]}_{name}" if many else name
                     if weighted and key in used:
                         key = f"weighted_{key}"
@@ -210,32 +233,19 @@ class CompileMetrics:
         if isinstance(value, dict):
             return [_listed(v) for v in per_output(value, y_pred, self.names, "compile: metrics")]
         if count > 1 and isinstance(value, (list, tuple)) and len(value) == count:
-            if any(isinstance(v, (list, tuple)) or v is None for v in value):
-                return [_listed(v) for v in value]
             return [_listed(v) for v in value]
         return [_listed(value)] * count
 
     def update(self, y_true: Any, y_pred: Any, sample_weight: Any) -> None:
         targets, outputs = ordered(y_true, y_pred, self.names), flat(y_pred)
-        if self.entries is None:
-            self.build(targets, y_pred)
-        if sample_weight is None:
-            weights = [None] * len(outputs)
-        elif len(flat(sample_weight)) == 1:
-            weights = flat(sample_weight) * len(outputs)
-        else:
-            weights = ordered(sample_weight, y_pred, self.names)
-        from meganeura.masking import get_mask
-
+        self.prepare(targets, y_pred)
+        weights = _weights(sample_weight, y_pred, self.names)
         for i, metric, weighted in self.entries or []:
             weight = weights[i] if weighted else None
             mask = get_mask(outputs[i])
             if mask is not None:
                 weight = ops.cast(mask, "float32") if weight is None else weight * ops.cast(mask, "float32")
             metric.update_state(targets[i], outputs[i], sample_weight=weight)
-
-    def results(self) -> dict[str, Any]:
-        return {self.keys[id(m)]: m.result() for m in self.metrics}
 
 
 def _listed(value: Any) -> list[Any]:

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
+
 from meganeura import dtypes, symbolic
 from meganeura.graph import trace
 from meganeura.graph.node import Node
@@ -122,7 +124,11 @@ def _compute(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return run_call(lambda a, k: function(*a, **k), args, kwargs, optimize=False)
 
 
-def refuse_concretization(node: Node, what: str) -> Any:
+def concretize(node: Node, what: str) -> np.ndarray:
+    """The value of a node where the trace can tell it (a step that runs eagerly); else an error."""
+    now = trace.current()
+    if now is not None and now.evaluate is not None:
+        return now.evaluate(node)
     raise ConcretizationError(
         f"{what} of a tensor of shape {node.shape} was asked for while a graph is being recorded, "
         "where it has no value yet; use meganeura.ops (where, cond) in place of Python control flow, "

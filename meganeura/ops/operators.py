@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import functools
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +14,7 @@ from meganeura.graph.node import Node
 from meganeura.graph.operand import Operand
 from meganeura.ops import elementwise as math
 from meganeura.ops import movement_functions, reduction_functions
-from meganeura.ops.dispatch import convert_to_node, operation, refuse_concretization
+from meganeura.ops.dispatch import concretize, convert_to_node, operation
 from meganeura.ops.movement import cut
 from meganeura.ops.registry import make
 from meganeura.tensor import Tensor
@@ -166,16 +168,24 @@ def _matmul(a: Any, b: Any) -> Any:
     return matmul(a, b)
 
 
+def _swapped(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: function(b, a)
+
+
+def _apply(x: Any, function: Callable[[Any], Any]) -> Any:
+    return function(x)
+
+
 def _install(kind: Any) -> None:
     for name, function in _BINARY.items():
         setattr(kind, f"__{name}__", _method(function))
-        setattr(kind, f"__r{name}__", _method(lambda a, b, f=function: f(b, a)))
+        setattr(kind, f"__r{name}__", _method(_swapped(function)))
     # Equality is the tensors' too; identity keeps working as a key, since the hash stays.
     for name, function in _COMPARISON.items():
         setattr(kind, f"__{name}__", _method(function))
     kind.__hash__ = object.__hash__
     for name, unary in _UNARY.items():
-        setattr(kind, f"__{name}__", lambda self, f=unary: f(self))
+        setattr(kind, f"__{name}__", functools.partialmethod(_apply, unary))
     kind.__getitem__ = get_item
     kind.T = property(movement_functions.transpose)
     for name, method in _METHODS.items():
@@ -199,8 +209,13 @@ def _length(x: Any) -> int:
     return int(x.shape[0])
 
 
-def _refusal(what: str) -> Callable[..., Any]:
-    return lambda node, *_, **__: refuse_concretization(node, what)
+def _concretely(what: str, make: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that makes `make` of the node's value, where it has one while it is recorded."""
+    return lambda node, *args, **kwargs: make(concretize(node, what), *args, **kwargs)
+
+
+def _as_dtype(value: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+    return value if dtype is None else value.astype(dtype)
 
 
 _install(Operand)
@@ -209,8 +224,10 @@ _kind: Any
 for _kind in (Tensor, Node, Variable):
     _kind.__iter__ = _iterate
     _kind.__len__ = _length
-for _name in ("bool", "float", "int", "index", "array"):
-    _what = "the truth value" if _name == "bool" else "the value"
-    setattr(Node, f"__{_name}__", _refusal(_what))
 _kind = Node
-_kind.numpy = _refusal("the value")
+_kind.__bool__ = _concretely("the truth value", bool)
+_kind.__float__ = _concretely("the value", float)
+_kind.__int__ = _concretely("the value", int)
+_kind.__index__ = _concretely("the value", operator.index)
+_kind.__array__ = _kind.numpy = _concretely("the value", _as_dtype)
+_kind.item = _concretely("the value", lambda value: value.item())
