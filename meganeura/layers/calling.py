@@ -20,10 +20,15 @@ TENSORS = (Node, Tensor, KerasTensor, Variable, np.ndarray)
 
 
 class Context:
-    """What nested calls inherit: whether the model trains, and the path of names so far."""
+    """What nested calls inherit: whether the model trains, and the layers around them."""
 
     training: bool | None = None
-    names: list[str] = []
+    owners: list[Any] = []
+
+    @classmethod
+    def path(cls, *more: str) -> str:
+        """The names of the layers around, outermost first, and `more` behind them."""
+        return "/".join([*(owner.name for owner in cls.owners), *more])
 
 
 class training_phase:
@@ -41,16 +46,19 @@ class training_phase:
 
 
 class name_scope:
-    """Variables made inside have this name in their path."""
+    """Variables made inside have the name of `owner` in their path, once if it is entered twice in a row."""
 
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(self, owner: Any):
+        self.owner = owner
 
     def __enter__(self) -> None:
-        Context.names.append(self.name)
+        self._entered = not Context.owners or Context.owners[-1] is not self.owner
+        if self._entered:
+            Context.owners.append(self.owner)
 
     def __exit__(self, *_: object) -> None:
-        Context.names.pop()
+        if self._entered:
+            Context.owners.pop()
 
 
 class Signature:

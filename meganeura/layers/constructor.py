@@ -6,7 +6,7 @@ import inspect
 import warnings
 from typing import Any
 
-from meganeura import dtypes
+from meganeura import dtypes, identifiers
 
 #: Keywords by which Keras 2 gave the first layer of a Sequential its input shape.
 SHAPE_KEYWORDS = (
@@ -26,6 +26,24 @@ def bound_arguments(cls: type, layer: Any, args: Any, kwargs: Any) -> dict[str, 
     if any(isinstance(v, tuple) and n == "args" for n, v in arguments.items()):
         return None
     return {**arguments, **(extra if isinstance(extra, dict) else {})}
+
+
+def construct(cls: type, config: dict[str, Any]) -> Any:
+    """`cls(**config)`, also where the constructor takes no `name`, `trainable` and `dtype`."""
+    config = dict(config)
+    if isinstance(config.get("dtype"), dict):
+        config["dtype"] = config["dtype"].get("config", {}).get("name", "float32")
+    accepted = identifiers.argument_names(cls)
+    common = ("name", "trainable", "dtype")
+    set_after = {}
+    if accepted is not None:
+        set_after = {k: config.pop(k) for k in common if k in config and k not in accepted}
+    layer = cls(**config)
+    if "name" in set_after:
+        layer._name = set_after["name"]
+    if set_after.get("trainable") is False:
+        layer.trainable = False
+    return layer
 
 
 def is_plain(value: Any) -> bool:

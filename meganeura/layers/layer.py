@@ -20,6 +20,7 @@ from meganeura.layers.constructor import (
     SHAPE_KEYWORDS,
     as_shapes,
     bound_arguments,
+    construct,
     first_shape,
     is_plain,
     policy_config,
@@ -105,7 +106,7 @@ class Layer(Tracked):
 
     @property
     def path(self) -> str:
-        return "/".join([*Context.names, self.name])
+        return Context.path(self.name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} name={self.name}, built={self.built}>"
@@ -144,7 +145,7 @@ class Layer(Tracked):
             dtype=kind,
             trainable=trainable,
             name=name,
-            path="/".join([*Context.names, name]) if Context.names else f"{self.name}/{name}",
+            path=Context.path(name) if Context.owners else f"{self.name}/{name}",
             regularizer=regularizers.get(regularizer),
             constraint=constraint_family.get(constraint),
         )
@@ -324,7 +325,7 @@ class Layer(Tracked):
         bound = signature.bind(self, args, kwargs)
         bound = {k: map_tree(_as_input, v) if k != "training" else v for k, v in bound.items()}
         tensors = calling.tensor_arguments(bound)
-        with name_scope(self.name):
+        with name_scope(self):
             if tensors:
                 calling.check_input_spec(self, next(iter(tensors.values())))
             else:
@@ -501,7 +502,7 @@ class Layer(Tracked):
         config: dict[str, Any] = {"name": self.name, "trainable": self._trainable, "dtype": policy_config()}
         if self.activity_regularizer is not None:
             config["activity_regularizer"] = regularizers.serialize(self.activity_regularizer)
-        if type(self).get_config is Layer.get_config and self._constructor_arguments is not None:
+        if getattr(type(self).get_config, "automatic", False) and self._constructor_arguments is not None:
             for name, value in self._constructor_arguments.items():
                 if name not in config and not is_plain(value):
                     raise NotImplementedError(
@@ -511,30 +512,32 @@ class Layer(Tracked):
                 config.setdefault(name, value)
         return config
 
+    get_config.automatic = True  # type: ignore[attr-defined]
+
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Any:
-        config = dict(config)
-        if isinstance(config.get("dtype"), dict):
-            config["dtype"] = config["dtype"].get("config", {}).get("name", "float32")
-        return cls(**config)
+        """The layer that `get_config` described, without its weights."""
+        return construct(cls, config)
 
     # --- functional models ---------------------------------------------------------------------
 
-    def _history(self, which: str) -> Any:
-        if len(self._inbound_nodes) != 1:
+    def _first_call(self) -> Any:
+        if not self._inbound_nodes:
             raise AttributeError(
-                f"layer {self.name!r} was called symbolically {len(self._inbound_nodes)} times, so it has "
-                f"no single {which}"
+                f"layer {self.name!r} was never called on a KerasTensor, so it has no input and output; "
+                "begin with Input(), or call the layers of a subclassed model on Input() yourself"
             )
-        return getattr(self._inbound_nodes[0], which)
+        return self._inbound_nodes[0]
 
     @property
     def input(self) -> Any:
-        return self._history("input")
+        """What the first symbolic call took."""
+        return self._first_call().input
 
     @property
     def output(self) -> Any:
-        return self._history("output")
+        """What the first symbolic call returned."""
+        return self._first_call().output
 
 
 def _wrapped_build(build: Callable[..., Any]) -> Callable[..., Any]:
@@ -543,10 +546,8 @@ def _wrapped_build(build: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(build)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-        nested = bool(Context.names) and Context.names[-1] == self.name
-        with name_scope(self.name) if not nested else calling.training_phase(Context.training):
-            with trace.outside():
-                result = build(self, *args, **kwargs)
+        with name_scope(self), trace.outside():
+            result = build(self, *args, **kwargs)
         self.built = True
         if self._build_shapes is None:
             names = [n for n in inspect.signature(build).parameters if n != "self"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from meganeura import ops
+from meganeura.layers.constructor import construct
+from meganeura.layers.input_layer import InputLayer
 from meganeura.layers.layer import Layer
 from meganeura.masking import get_mask, set_mask
 from meganeura.models.model import Model
@@ -31,6 +33,8 @@ class Functional(Model):
                     f"Model: {what} must be KerasTensors, such as Input() and layers called on it "
                     f"return, and {bad[0]!r} is none"
                 )
+        if any(not _is_input(t) for t in leaves(inputs)):
+            inputs, outputs = _cut(inputs, outputs)
         self._inputs_struct = inputs
         self._outputs_struct = outputs
         self._input_tensors = leaves(inputs)
@@ -185,7 +189,7 @@ class Functional(Model):
         from meganeura.models.functional_config import functional_from_config
 
         if "layers" not in config and cls.__init__ is not Functional.__init__:
-            return Layer.from_config.__func__(cls, config)  # type: ignore[attr-defined]
+            return construct(cls, config)
         return functional_from_config(cls, config, custom_objects)
 
 
@@ -199,6 +203,35 @@ def _cast(x: Any, dtype: str) -> Any:
 
 def _operation_name(tensor: KerasTensor) -> str:
     return str(tensor.history[0].name) if tensor.history else tensor.name
+
+
+def _is_input(tensor: KerasTensor) -> bool:
+    return tensor.history is not None and isinstance(tensor.history[0], InputLayer)
+
+
+def _cut(inputs: Any, outputs: Any) -> tuple[Any, Any]:
+    """Inputs in the middle of a graph: the calls behind them, made again from inputs of their own."""
+    values: dict[int, KerasTensor] = {}
+    for tensor in leaves(inputs):
+        new = tensor
+        if not _is_input(tensor):
+            new = InputLayer(batch_shape=tensor.shape, dtype=tensor.dtype).output
+            set_mask(new, get_mask(tensor))
+        values[id(tensor)] = new
+    calls, _ = _plan(leaves(inputs), leaves(outputs))
+
+    def fill(leaf: Any) -> Any:
+        return values.get(id(leaf), leaf) if isinstance(leaf, KerasTensor) else leaf
+
+    for node in calls:
+        made = map_tree(
+            lambda t: KerasTensor(t.shape, t.dtype) if isinstance(t, KerasTensor) else t, node.outputs
+        )
+        CallNode(node.operation, map_tree(fill, node.args), map_tree(fill, node.kwargs), made)
+        for old, new in zip(leaves(node.outputs), leaves(made), strict=True):
+            values[id(old)] = new
+            set_mask(new, get_mask(old))
+    return map_tree(fill, inputs), map_tree(fill, outputs)
 
 
 def _plan(
@@ -249,7 +282,7 @@ def _plan(
     ranked = sorted(operations, key=lambda o: (-deepest[o], first_met[o]))
     calls = [n for n in order if not any(id(t) in stop for t in leaves(n.outputs))]
     for node in calls:
-        if not node.inputs and type(node.operation).__name__ == "InputLayer":
+        if isinstance(node.operation, InputLayer):
             raise ValueError(
                 f"the outputs depend on the input {node.operation.name!r}, which is not among the "
                 "model's inputs"

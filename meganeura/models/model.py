@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from meganeura import identifiers
+from meganeura.layers.constructor import construct
 from meganeura.layers.layer import Layer
 from meganeura.models.trainer import Trainer
 from meganeura.ops.dispatch import any_of
@@ -173,14 +174,7 @@ class Model(Trainer, Layer):
 
         if cls is Model or "input_layers" in config:
             return Functional.from_config(config, custom_objects)
-        config = dict(config)
-        config.pop("dtype", None)
-        return cls(**config)
-
-    def get_config(self) -> dict[str, Any]:
-        config = Layer.get_config(self)
-        config.pop("dtype", None)
-        return config
+        return construct(cls, config)
 
 
 def _make_functional(cls: type) -> None:

@@ -127,7 +127,7 @@ def output_spec(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if signature.positional:
         calling.check_input_spec(layer, bound.get(signature.positional[0]))
     if not layer.built:
-        with calling.name_scope(layer.name):
+        with calling.name_scope(layer):
             layer._ensure_built(calling.tensor_arguments(bound))
     return infer(lambda *a, **k: layer._record(a, k), args, kwargs, layer.name)
 

@@ -74,7 +74,7 @@ class Sequential(Model):
 
     def _build_on(self, tensor: KerasTensor) -> None:
         x = tensor
-        with calling.name_scope(self.name):
+        with calling.name_scope(self):
             for layer in self._stack:
                 if not isinstance(layer, InputLayer):
                     x = layer(x)
