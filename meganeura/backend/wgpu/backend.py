@@ -16,8 +16,8 @@ from meganeura.backend.wgpu.device import Device, DeviceError, NoAdapterError
 from meganeura.backend.wgpu.executor import Pipelines, WgpuExecutable
 from meganeura.backend.wgpu.memory import GpuBuffer, Pool, from_storage, to_storage
 from meganeura.graph.node import Graph
-from meganeura.schedule import schedule
-from meganeura.schedule.plan import storage_bytes
+from meganeura.schedule import cache, schedule
+from meganeura.schedule.plan import Plan, storage_bytes
 
 __all__ = ["DeviceError", "NoAdapterError", "WgpuBackend"]
 
@@ -76,27 +76,38 @@ class WgpuBackend:
     # --- compiling -----------------------------------------------------------------------------
 
     def compile(self, graph: Graph, optimize: bool = True) -> WgpuExecutable:
-        """Optimise, schedule, and make the pipelines."""
+        """Optimise and schedule, or find the plan on disk; then make the pipelines."""
         start = time.perf_counter()
-        report: dict[str, Any] = {"backend": self.name, "device": self.describe()}
-        if optimize:
-            graph, found = _optimised(graph)
-            report.update(found)
-        report.setdefault("nodes_before", len(graph.nodes()))
-        report.setdefault("nodes_after", len(graph.nodes()))
-        report.setdefault("rewrites", {})
-        report["graph"] = graph
-        plan = schedule(graph, self.limits)
+        name = cache.key(graph.key(), self.limits, optimize) if cache.folder() is not None else ""
+        known = cache.load(name) if name else None
+        if known is not None:
+            plan, report = known
+            report["plan_from_cache"] = True
+        else:
+            plan, report = self._plan(graph, optimize)
+            if name:
+                cache.save(name, plan, report)
+        report.update(backend=self.name, device=self.describe())
         planned = time.perf_counter()
         checked = config.checked()
         if checked not in self._pipelines:
             self._pipelines[checked] = Pipelines(self.device.handle, checked)
         executable = WgpuExecutable(
-            plan, self.device.handle, self.pool, self._pipelines[checked], report
+            plan, self.device.handle, self.pool, self._pipelines[checked], report, graph
         )
         report["pipeline_seconds"] = time.perf_counter() - planned
         report["seconds"] = time.perf_counter() - start
         return executable
+
+    def _plan(self, graph: Graph, optimize: bool) -> tuple[Plan, dict[str, Any]]:
+        report: dict[str, Any] = {}
+        before = len(graph.nodes())
+        if optimize:
+            graph, report = _optimised(graph)
+        report.setdefault("nodes_before", before)
+        report.setdefault("nodes_after", len(graph.nodes()))
+        report.setdefault("rewrites", {})
+        return schedule(graph, self.limits), report
 
 
 def _optimised(graph: Graph) -> tuple[Graph, dict[str, Any]]:

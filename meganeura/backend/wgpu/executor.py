@@ -55,8 +55,10 @@ class WgpuExecutable:
     """A plan, ready to run on one device."""
 
     def __init__(
-        self, plan: Plan, device: Any, pool: Pool, pipelines: Pipelines, report: dict[str, Any]
+        self, plan: Plan, device: Any, pool: Pool, pipelines: Pipelines, report: dict[str, Any],
+        graph: Any = None,
     ):
+        self.graph = graph
         self.plan = plan
         self.device = device
         self.pool = pool
@@ -157,4 +159,4 @@ class WgpuExecutable:
             {"name": k.name, "workgroups": k.workgroups, "bytes": k.bytes, "scopes": list(k.scopes)}
             for k in self.plan.kernels
         ]
-        return {**self._report, **self.plan.statistics, "kernels": kernels}
+        return {**self._report, **self.plan.statistics, "kernels": kernels, "graph": self.graph}
