@@ -16,20 +16,72 @@ def save_weights(model: Any, filepath: str | os.PathLike[str], overwrite: bool =
 
 
 def load_weights(
-    model: Any, filepath: str | os.PathLike[str], skip_mismatch: bool = False, **kwargs: Any
+    model: Any,
+    filepath: str | os.PathLike[str],
+    skip_mismatch: bool = False,
+    by_name: bool = False,
+    **kwargs: Any,
 ) -> None:
-    """Load weights that `save_weights`, or Keras 3's, wrote.
+    """Load weights from a `.weights.h5`, `.keras`, or legacy `.h5` file, ours or Keras's.
 
     The model keeps its weights unless the whole file fits it. Raises ValueError that names the
     layer, the shapes expected and found; DamagedFileError where the file itself is at fault.
     """
-    from meganeura.saving import weights_h5
+    from meganeura.saving import archive, legacy_weights, safe_h5, weights_h5
 
     if kwargs:
-        raise ValueError(f"load_weights does not know the argument {next(iter(kwargs))!r}")
+        raise TypeError(f"load_weights has no argument {next(iter(kwargs))!r}")
     if not getattr(model, "built", True):
         raise ValueError(
             f"model {model.name!r} has no weights to load into yet; call build(input_shape), or "
             "the model itself on data, first"
         )
+    if str(filepath).endswith(".keras"):
+        archive.load_only_weights(model, filepath, skip_mismatch)
+        return
+    with safe_h5.open_h5(filepath) as root:
+        if legacy_weights.is_legacy(root):
+            legacy_weights.load_legacy_weights(model, root, by_name, skip_mismatch)
+            return
+    if by_name:
+        raise ValueError(f"{filepath} is no legacy file, and by_name=True is for those alone")
     weights_h5.load_weights(model, filepath, skip_mismatch)
+
+
+def save_model(
+    model: Any,
+    filepath: str | os.PathLike[str],
+    overwrite: bool = True,
+    zipped: bool | None = None,
+) -> None:
+    """Save a whole model: `.keras`, or the legacy `.h5`."""
+    from meganeura.saving import archive, legacy_model
+
+    name = str(filepath)
+    if zipped is False:
+        raise ValueError("save: zipped=False is not offered; a .keras file is an archive")
+    if name.endswith(".weights.h5"):
+        raise ValueError(f"{name} is the name of a weights file; call save_weights(), or use '.keras'")
+    if name.endswith(".keras"):
+        archive.save(model, filepath, overwrite)
+    elif name.endswith((".h5", ".hdf5")):
+        legacy_model.save(model, filepath, overwrite)
+    else:
+        raise ValueError(f"the name of a model file must end in '.keras' or '.h5', not {name!r}")
+
+
+def load_model(
+    filepath: str | os.PathLike[str],
+    custom_objects: Any = None,
+    compile: bool = True,
+    safe_mode: bool = True,
+) -> Any:
+    """The model in a `.keras` or legacy `.h5` file. No code in a file is ever executed."""
+    from meganeura.saving import archive, legacy_model
+
+    name = str(filepath)
+    if name.endswith(".keras"):
+        return archive.load(filepath, custom_objects, compile, safe_mode)
+    if name.endswith((".h5", ".hdf5")):
+        return legacy_model.load(filepath, custom_objects, compile)
+    raise ValueError(f"a model file ends in '.keras' or '.h5'; {name!r} does not")
