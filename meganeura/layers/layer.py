@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
@@ -542,7 +543,6 @@ class Layer(Tracked):
 
 def _wrapped_build(build: Callable[..., Any]) -> Callable[..., Any]:
     """`build` as users call it: under the layer's name, marking it built."""
-    import functools
 
     @functools.wraps(build)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -555,6 +555,9 @@ def _wrapped_build(build: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return wrapped
+
+
+Layer.build = _wrapped_build(Layer.build)  # type: ignore[method-assign]
 
 
 def _unique(values: Sequence[Variable]) -> list[Variable]:

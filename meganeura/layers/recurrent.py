@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meganeura import layers, ops
+from meganeura import identifiers, layers, ops
 from meganeura.graph import trace
 from meganeura.layers.layer import Layer
 from meganeura.layers.recurrent_cells import (
@@ -247,7 +247,8 @@ class _Recurrent(RNN):
     def __init__(self, units: int, *args: Any, name: str | None = None, **kwargs: Any):
         kwargs.pop("use_cudnn", None)
         own = {k: kwargs.pop(k) for k in _OF_LAYER if k in kwargs}
-        cell = type(self).cell_class(units, *args, **kwargs)
+        cell_name = identifiers.snake_case(type(self).cell_class.__name__)  # as in Keras's paths
+        cell = type(self).cell_class(units, *args, name=cell_name, **kwargs)
         super().__init__(cell, name=name, **own)
 
     def get_config(self) -> dict[str, Any]:

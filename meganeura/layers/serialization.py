@@ -17,7 +17,6 @@ _MODULES_OF_MODELS = {
 #: Arguments that Keras 2 (or a newer Keras) writes and our constructors lack -> values that mean
 #: what we do anyway. None stands for any value: the argument never changed the numbers.
 _FOREIGN_ARGUMENTS: dict[str, tuple[Any, ...] | None] = {
-    "batch_input_shape": None,
     "dynamic": (False,),
     "groups": (1,),
     "implementation": None,
