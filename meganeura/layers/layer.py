@@ -271,23 +271,25 @@ class Layer(Tracked):
         self.built = True
 
     def build_from_config(self, config: dict[str, Any]) -> None:
+        """Make the weights for the shapes that `get_build_config` returned."""
         if config and not self.built:
-            shapes = {k: as_shapes(v) for k, v in config.items()}
+            shapes = as_shapes(config)
             names = [n for n in inspect.signature(type(self).build).parameters if n != "self"]
-            if "input_shape" in shapes and len(names) == 1:
-                self.build(shapes["input_shape"])
-            elif "shapes_dict" in shapes:
+            if "shapes_dict" in shapes:
                 self.build(**shapes["shapes_dict"])
-            elif set(shapes) <= set(names):
+            elif "input_shape" in shapes and len(names) == 1:
+                self.build(shapes["input_shape"])
+            elif set(shapes) <= set(names):  # before Keras 3.1
                 self.build(**shapes)
 
     def get_build_config(self) -> dict[str, Any] | None:
-        """The shapes that the layer was built with."""
-        if self._build_shapes is None:
+        """The shapes that the layer was built with, as Keras 3 writes them."""
+        shapes = self._build_shapes
+        if shapes is None:
             return None
-        if len(self._build_shapes) == 1:
-            return {"input_shape": next(iter(self._build_shapes.values()))}
-        return dict(self._build_shapes)
+        if len(shapes) == 1:
+            return {"input_shape": next(iter(shapes.values()))}
+        return {"shapes_dict": {k: v for k, v in shapes.items() if v is not None}}
 
     def _ensure_built(self, tensors: dict[str, Any]) -> None:
         if self.built:
