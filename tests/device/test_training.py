@@ -1,0 +1,160 @@
+"""Whole training runs on the adapter: equal to NumPy's, to themselves, and without growth."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import registry_checks as checks
+
+import meganeura as mg
+from meganeura import backend as backends
+from meganeura import config, function, layers
+
+pytest.importorskip("wgpu")
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Any]:
+    yield from checks.wgpu_backend()
+
+
+@pytest.fixture
+def on_gpu(gpu: Any) -> Iterator[Any]:
+    before = backends._current
+    backends._current = gpu
+    yield gpu
+    backends._current = before
+
+
+def data(count: int = 200) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    x = random.integers(0, 255, (count, 8, 8, 1)).astype("uint8")
+    y = (x[:, :4].mean((1, 2, 3)) > x[:, 4:].mean((1, 2, 3))).astype("int32")
+    return x, y
+
+
+def convnet(dropout: float = 0.2) -> Any:
+    mg.utils.set_random_seed(3)
+    model = mg.Sequential(
+        [
+            mg.Input((8, 8, 1)),
+            layers.Rescaling(1 / 255),
+            layers.Conv2D(8, 3, padding="same", use_bias=False),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.MaxPooling2D(2),
+            layers.Conv2D(12, 3, activation="relu"),
+            layers.Flatten(),
+            layers.Dropout(dropout),
+            layers.Dense(2, activation="softmax"),
+        ]
+    )
+    model.compile(
+        mg.optimizers.Adam(5e-3), "sparse_categorical_crossentropy", metrics=["accuracy"]
+    )
+    return model
+
+
+def train(epochs: int = 2) -> tuple[list[np.ndarray], dict[str, list[float]]]:
+    model = convnet()
+    x, y = data()
+    history = model.fit(x, y, batch_size=32, epochs=epochs, validation_split=0.2, verbose=0)
+    return model.get_weights(), history.history
+
+
+def test_two_runs_are_bitwise_equal(on_gpu: Any) -> None:
+    first, second = train(), train()
+    assert all(np.array_equal(a, b) for a, b in zip(first[0], second[0], strict=True))
+    assert first[1] == second[1]
+
+
+def test_training_equals_numpy(on_gpu: Any) -> None:
+    ours, history = train()
+    backends._current = None
+    backends.set_backend("numpy")
+    theirs, expected = train()
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+    for key, values in expected.items():
+        np.testing.assert_allclose(history[key], values, rtol=2e-3, atol=2e-3, err_msg=key)
+
+
+def test_optimised_equals_unoptimised(on_gpu: Any) -> None:
+    ours, _ = train()
+    before = config.optimize()
+    config.set_optimize(False)
+    try:
+        plain, _ = train()
+    finally:
+        config.set_optimize(before)
+    for a, b in zip(ours, plain, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-3)
+
+
+def test_checked_shaders_compute_the_same(on_gpu: Any) -> None:
+    ours, _ = train(1)
+    config.set_checked(True)
+    function.clear_cache()
+    try:
+        checked, _ = train(1)
+    finally:
+        config.set_checked(False)
+        function.clear_cache()
+    assert all(np.array_equal(a, b) for a, b in zip(ours, checked, strict=True))
+
+
+def test_a_thousand_steps_make_nothing_new(on_gpu: Any) -> None:
+    model = convnet(0.0)
+    x, y = data(64)
+    model.fit(x, y, batch_size=32, epochs=2, verbose=0)
+    buffers, live = on_gpu.pool.created, on_gpu.pool.live_bytes
+    pipelines = sum(len(p._known) for p in on_gpu._pipelines.values())
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    model.fit(x, y, batch_size=32, epochs=500, verbose=0)
+    assert on_gpu.pool.created <= buffers + 4  # the data of the second fit at most
+    assert on_gpu.pool.live_bytes <= live + 65536
+    assert sum(len(p._known) for p in on_gpu._pipelines.values()) == pipelines
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < memory + 40 * 1024
+
+
+def test_plans_come_back_from_disk(on_gpu: Any, tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("MEGANEURA_CACHE", str(tmp_path / "plans"))
+    function.clear_cache()
+    first, _ = train(1)
+    kept = list((tmp_path / "plans").glob("*.json"))
+    assert kept
+    function.clear_cache()
+    second, _ = train(1)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    for path in kept:  # damage is no error
+        path.write_bytes(path.read_bytes()[:100])
+    function.clear_cache()
+    third, _ = train(1)
+    assert all(np.array_equal(a, b) for a, b in zip(first, third, strict=True))
+    function.clear_cache()
+
+
+def test_explain_tells_what_ran(on_gpu: Any) -> None:
+    model = convnet()
+    x, y = data(64)
+    model.fit(x, y, batch_size=32, verbose=0)
+    text = model.explain()
+    for word in ("e-graph", "convolution and relu", "dispatches", "bytes moved", "compiled in"):
+        assert word in text
+    page = model.explain(format="html")
+    assert page.startswith("<!doctype html>") and "<svg" in page
+    with pytest.raises(ValueError, match="format"):
+        model.explain(format="pdf")
+
+
+def test_dispatches_of_a_small_step(on_gpu: Any) -> None:
+    model = mg.Sequential([mg.Input((16,)), layers.Dense(8, activation="relu"), layers.Dense(4)])
+    model.compile(mg.optimizers.SGD(0.1), "mse")
+    model.fit(np.ones((32, 16), "float32"), np.ones((32, 4), "float32"), verbose=0)
+    report = model._last_executable().report()
+    assert report["dispatches"] <= 20
+    assert any("fused_matmul" in k["name"] for k in report["kernels"])
