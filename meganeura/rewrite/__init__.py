@@ -93,10 +93,7 @@ def _original(found: Any, order: list[Node]) -> list[int]:
     position = {id(n): i for i, n in enumerate(order)}
     original = [-1] * len(found.classes)
     tables = [
-        {
-            (n.op, n.leaf, n.children, repr(sorted(n.attributes.items()))): j
-            for j, n in enumerate(nodes)
-        }
+        {(n.op, n.leaf, n.children, repr(sorted(n.attributes.items()))): j for j, n in enumerate(nodes)}
         for nodes in found.classes
     ]
     for i, node in enumerate(order):

@@ -148,9 +148,7 @@ class Engine:
             columns = [sort for _, sort in COLUMNS.get(op, ())]
             sorts = " ".join([*["T"] * arity, *columns, "i64"])
             self._run(f"(constructor {name} ({sorts}) T)")
-            self._run(
-                f"(relation in_{name} ({' '.join(['i64'] * (arity + 1) + columns + ['i64'])}))"
-            )
+            self._run(f"(relation in_{name} ({' '.join(['i64'] * (arity + 1) + columns + ['i64'])}))")
             inputs = [f"v{i}" for i in range(arity)]
             rest = [f"w{i}" for i in range(len(columns) + 1)]
             nodes = " ".join([*(f"(Node {v})" for v in inputs), *rest])
@@ -239,9 +237,7 @@ class Engine:
             load = self.b.RunSchedule(self.b.Run(self.span, self.b.RunConfig("load")))
             self._execute(*commands, load)
 
-    def _saturate(
-        self, iterations: int, nodes: int, seconds: float
-    ) -> tuple[dict[str, int], int, str]:
+    def _saturate(self, iterations: int, nodes: int, seconds: float) -> tuple[dict[str, int], int, str]:
         """One iteration at a time: egglog itself knows no limit within a run."""
         step = self.b.RunSchedule(self.b.Run(self.span, self.b.RunConfig("opt")))
         start = time.perf_counter()
@@ -267,11 +263,7 @@ class Engine:
         def number(value: Any) -> int:
             return numbers.setdefault(value, len(numbers))
 
-        to_i64, to_f64, to_text = (
-            self.graph.value_to_i64,
-            self.graph.value_to_f64,
-            self.graph.value_to_string,
-        )
+        to_i64, to_f64, to_text = self.graph.value_to_i64, self.graph.value_to_f64, self.graph.value_to_string
         of = [0] * len(order)
         for row in functions["Node"].rows:
             i = to_i64(row.inputs[0])
@@ -295,12 +287,8 @@ class Engine:
                     for (column, sort), v in zip(columns, values[k:-1], strict=True):
                         attributes[column] = restored(column, decode[sort](v))
                 node = ENode(op, attributes, children)
-                found[number(row.output)].append(
-                    ((name, children, repr(sorted(attributes.items()))), node)
-                )
-        classes = [
-            [n for _, n in sorted(found[c], key=lambda e: repr(e[0]))] for c in range(len(numbers))
-        ]
+                found[number(row.output)].append(((name, children, repr(sorted(attributes.items()))), node))
+        classes = [[n for _, n in sorted(found[c], key=lambda e: repr(e[0]))] for c in range(len(numbers))]
         return EGraph(classes, of, [])
 
 
@@ -323,19 +311,11 @@ def split(node: Node) -> tuple[list[str], tuple[tuple[str, Any], ...]]:
             values.append(str(value))
     if node.op == "constant":
         number = node.attributes["value"]
-        exact = (
-            isinstance(number, float)
-            and math.isfinite(number)
-            and not (number == 0 and math.copysign(1, number) < 0)
-        )
+        exact = isinstance(number, float) and math.isfinite(number) and not (number == 0 and math.copysign(1, number) < 0)
         if not exact:  # NaN, infinities, -0.0 and integers are told apart by the rest
             values[0] = "0.0"
             values[1] = f"opaque {node.attributes['dtype']}"
-            return values, (
-                ("opaque", repr(number)),
-                ("value", number),
-                ("dtype", node.attributes["dtype"]),
-            )
+            return values, (("opaque", repr(number)), ("value", number), ("dtype", node.attributes["dtype"]))
     return values, frozen({k: v for k, v in node.attributes.items() if k not in names})
 
 

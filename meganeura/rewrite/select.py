@@ -88,9 +88,7 @@ def select(
     searches are made, from the input graph and from the cheapest flow, and the better one wins.
     """
     tree = _cheapest(children, costs, None)
-    written = Selection(
-        children, costs, roots, [o if o >= 0 else t for o, t in zip(original, tree, strict=True)]
-    )
+    written = Selection(children, costs, roots, [o if o >= 0 else t for o, t in zip(original, tree, strict=True)])
     before = written.total
     share = [max(u, 1) for u in written.uses]
     users: list[list[int]] = [[] for _ in children]
@@ -178,8 +176,6 @@ def _cheapest(
         for u, i in users[c]:
             missing[u][i] -= 1
             if not missing[u][i] and choice[u] < 0 and costs[u][i] < INFINITE:
-                flow = costs[u][i] + sum(
-                    value[k] / (share[k] if share else 1) for k in set(children[u][i])
-                )
+                flow = costs[u][i] + sum(value[k] / (share[k] if share else 1) for k in set(children[u][i]))
                 heapq.heappush(heap, (flow, u, i))
     return choice

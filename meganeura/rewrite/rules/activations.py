@@ -15,31 +15,20 @@ def _exact_gelu() -> list[str]:
     bells = [t for i in inner for t in both("add", p("erf", i), scalar("1.0"))]
     halves = both("multiply", "x", scalar("0.5"))
     forms = orders("multiply", halves, bells)
-    forms += [
-        t
-        for b in bells
-        for m in both("multiply", "x", b)
-        for t in both("multiply", m, scalar("0.5"))
-    ]
+    forms += [t for b in bells for m in both("multiply", "x", b) for t in both("multiply", m, scalar("0.5"))]
     half_bells = [t for b in bells for t in both("multiply", b, scalar("0.5"))]
     return forms + orders("multiply", ["x"], half_bells)
 
 
 def _tanh_gelu() -> list[str]:
-    cubes = [
-        p("multiply", p("multiply", "x", "x"), "x"),
-        p("multiply", "x", p("multiply", "x", "x")),
-    ]
+    cubes = [p("multiply", p("multiply", "x", "x"), "x"), p("multiply", "x", p("multiply", "x", "x"))]
     scaled = [t for c in cubes for t in both("multiply", c, scalar("d"))]
     sums = [t for s in scaled for t in both("add", "x", s)]
     inner = [t for s in sums for t in both("multiply", s, scalar("c"))]
     bells = [t for i in inner for t in both("add", p("tanh", i), scalar("1.0"))]
     halves = both("multiply", "x", scalar("0.5"))
     return orders("multiply", halves, bells) + [
-        t
-        for b in bells
-        for m in both("multiply", "x", b)
-        for t in both("multiply", m, scalar("0.5"))
+        t for b in bells for m in both("multiply", "x", b) for t in both("multiply", m, scalar("0.5"))
     ]
 
 
@@ -55,10 +44,7 @@ RULES: list[Rule] = [
     rule(
         "sigmoid",
         "1 / (1 + e^-x)",
-        [
-            p("divide", scalar("1.0"), t)
-            for t in both("add", scalar("1.0"), p("exp", p("negative", "x")))
-        ],
+        [p("divide", scalar("1.0"), t) for t in both("add", scalar("1.0"), p("exp", p("negative", "x")))],
         p("sigmoid", "x"),
         replaces=True,
     ),
@@ -69,13 +55,7 @@ RULES: list[Rule] = [
         p("softplus", "x"),
         replaces=True,
     ),
-    rule(
-        "softplus by log1p",
-        "ln(1 + e^x) without overflow",
-        p("log1p", p("exp", "x")),
-        p("softplus", "x"),
-        replaces=True,
-    ),
+    rule("softplus by log1p", "ln(1 + e^x) without overflow", p("log1p", p("exp", "x")), p("softplus", "x"), replaces=True),
     rule(
         "exact gelu",
         "x (1 + erf(x / sqrt 2)) / 2",
