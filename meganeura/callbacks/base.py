@@ -71,18 +71,22 @@ class Callback:
         """After a batch of predictions."""
 
 
-_BATCH_HOOKS = (
-    "on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end", "on_test_batch_begin",
-    "on_test_batch_end", "on_predict_batch_begin", "on_predict_batch_end",
-)  # fmt: skip
+_HOOKS = {
+    "train": ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end"),
+    "test": ("on_test_batch_begin", "on_test_batch_end"),
+    "predict": ("on_predict_batch_begin", "on_predict_batch_end"),
+}
 
 
-def looks_at_batches(callback: Any) -> bool:
-    """Whether a callback has hooks of its own for batches, so that steps cannot be run in bulk."""
+def looks_at_batches(callback: Any, kind: str) -> bool:
+    """Whether a callback has hooks of its own for batches, so that steps cannot be run in bulk.
+
+    A callback with `bulk` set has them, and is content to be called once for several batches.
+    """
     if getattr(callback, "bulk", False):
         return False
     return any(
-        getattr(type(callback), h, None) is not getattr(Callback, h)
-        or getattr(getattr(callback, h, None), "__func__", None) is not getattr(Callback, h)
-        for h in _BATCH_HOOKS
+        getattr(getattr(callback, h, None), "__func__", None) is not getattr(Callback, h)
+        for h in _HOOKS[kind]
+        if hasattr(callback, h)
     )

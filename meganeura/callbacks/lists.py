@@ -81,7 +81,10 @@ class CallbackList(Callback):
         self.set_params(params)
         if model is not None:
             self.set_model(model)
-        self.looks_at_batches = any(looks_at_batches(c) for c in self.callbacks)
+
+    def looks_at_batches(self, kind: str) -> bool:
+        """Whether a callback is to hear of every batch of "train", "test" or "predict"."""
+        return any(looks_at_batches(c, kind) for c in self.callbacks)
 
     def append(self, callback: Any) -> None:
         self.callbacks.append(callback)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import warnings
@@ -68,9 +69,10 @@ class _Monitor(Callback):
         )
 
     def _better(self, value: float, best: float | None) -> bool:
+        upwards = self._direction() == "max"
         if best is None:
             return not math.isnan(value)
-        if self._direction() == "max":
+        if upwards:
             return value > best + self.min_delta
         return value < best - self.min_delta
 
@@ -230,10 +232,8 @@ class LearningRateScheduler(Callback):
         self.verbose = verbose
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        try:
-            rate = self.schedule(epoch, _rate(self.model))
-        except TypeError:
-            rate = self.schedule(epoch)
+        now = _rate(self.model)
+        rate = self.schedule(epoch, now) if _takes_two(self.schedule) else self.schedule(epoch)
         if not isinstance(rate, (float, int)) and not hasattr(rate, "item"):
             raise ValueError(
                 f"LearningRateScheduler: the schedule must return a number, and returned {rate!r}"
@@ -247,14 +247,30 @@ class LearningRateScheduler(Callback):
             logs["learning_rate"] = _rate(self.model)
 
 
+def _takes_two(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(0, 0.0)
+    except TypeError:
+        return False
+    except ValueError:  # a built-in without a signature
+        return True
+    return True
+
+
 class TerminateOnNaN(Callback):
-    """Stop when the loss is NaN or infinite."""
+    """Stop when the running loss is NaN or infinite, which it stays from the first such batch on.
+
+    Looking at it does not take training apart into single steps: it is noticed within about a fifth of a
+    second.
+    """
+
+    bulk = True
 
     def __init__(self, raise_error: bool = False):
         super().__init__()
         self.raise_error = raise_error
 
-    def on_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         loss = (logs or {}).get("loss")
         if loss is not None and not math.isfinite(loss):
             if self.raise_error:
@@ -301,16 +317,21 @@ class ModelCheckpoint(_Monitor):
         self.best = initial_value_threshold
         self.bulk = save_freq == "epoch"
         self._epoch = 0
-        self._batches = 0
+        self._since = 0
+        self._last = -1
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
+        self._last = -1
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if self.save_freq != "epoch":
-            self._batches += 1
-            if self._batches % self.save_freq == 0:
-                self._save(self._epoch, batch, logs)
+        if self.save_freq == "epoch":
+            return
+        self._since += batch - self._last  # several where steps_per_execution is above 1
+        self._last = batch
+        if self._since >= self.save_freq:
+            self._since %= self.save_freq
+            self._save(self._epoch, batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self.save_freq == "epoch":

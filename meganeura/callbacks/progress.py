@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from typing import Any
@@ -26,6 +27,15 @@ def formatted(logs: Any) -> str:
     return " - ".join(parts)
 
 
+def _tqdm() -> Any:
+    """The bar for notebooks where its widgets are installed, else that of terminals."""
+    if "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None:
+        from tqdm.auto import tqdm
+    else:
+        from tqdm.std import tqdm
+    return tqdm
+
+
 class ProgbarLogger(Callback):
     """Shows how far an epoch is, and its metrics; verbose 2 shows a line at the end of each."""
 
@@ -35,7 +45,9 @@ class ProgbarLogger(Callback):
         super().__init__()
         self._bar: Any = None
         self._in_fit = False
-        self._epoch = 0
+        self._total: int | None = None
+        self._start = self._last = 0.0
+        self._seen = 0
 
     @staticmethod
     def _live() -> bool:
@@ -46,11 +58,8 @@ class ProgbarLogger(Callback):
         self._start = self._last = time.perf_counter()
         self._seen = 0
         if self.params.get("verbose") == 1 and self._live():
-            from tqdm.auto import tqdm
-
-            self._bar = tqdm(
-                total=self.params.get("steps"), desc=description, leave=False, unit="step"
-            )
+            total = self._total if self._in_fit else self.params.get("steps")
+            self._bar = _tqdm()(total=total, desc=description, leave=False, unit="step")
 
     def _advance(self, batch: int, logs: Any, read: bool = True) -> None:
         count = batch + 1 - self._seen
@@ -77,16 +86,16 @@ class ProgbarLogger(Callback):
             if each >= 1e-3
             else f"{each * 1e6:.0f}us"
         )
-        total = self.params.get("steps") or steps
+        total = (self._total if self._in_fit else self.params.get("steps")) or steps
         text = f"{self._seen}/{total} - {seconds:.0f}s - {pace}/step"
         told = formatted(logs)
         print(f"{text} - {told}" if told else text, flush=True)
 
     def on_train_begin(self, logs: Any = None) -> None:
         self._in_fit = True
+        self._total = self.params.get("steps")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._epoch = epoch
         if self.params.get("epochs", 1) > 1:
             print(f"Epoch {epoch + 1}/{self.params['epochs']}", flush=True)
         self._open(f"Epoch {epoch + 1}")
@@ -96,6 +105,7 @@ class ProgbarLogger(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._close(logs or {})
+        self._total = self._total or self._seen  # known from the first epoch on
 
     def on_train_end(self, logs: Any = None) -> None:
         self._in_fit = False

@@ -25,7 +25,7 @@ def train_epoch(
     logs = Logs([])
     readable, fresh = source.begin(), False
     while not model.stop_training and (limit is None or done < limit):
-        found = source.next(_at_once(model, listed, pace, limit, done)) if readable else None
+        found = source.next(_at_once(model, "train", listed, pace, limit, done)) if readable else None
         if found is None:
             readable = done == 0 and limit is not None and source.begin()
             if readable and not fresh:
@@ -49,14 +49,12 @@ def train_epoch(
 
 
 def _at_once(
-    model: Any, listed: CallbackList, pace: Pace, limit: int | None, done: int, train: bool = True
+    model: Any, kind: str, listed: CallbackList, pace: Pace, limit: int | None, done: int
 ) -> int:
     """How many steps to make before the callbacks hear of it."""
-    most = pace.left
-    if listed.looks_at_batches or model.run_eagerly:
-        most = model.steps_per_execution if train else 1
-    elif train:
-        most = max(most, model.steps_per_execution)
+    own = model.steps_per_execution if kind == "train" else 1
+    single = listed.looks_at_batches(kind)
+    most = 1 if model.run_eagerly else own if single else max(own, pace.left)
     return most if limit is None else min(most, limit - done)
 
 
@@ -73,7 +71,7 @@ def evaluate(
     logs = Logs([])
     readable = source.begin()
     while readable and (steps is None or done < steps):
-        found = source.next(_at_once(model, listed, pace, steps, done, train=False))
+        found = source.next(_at_once(model, "test", listed, pace, steps, done))
         if found is None:
             break
         batch, count = found

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from meganeura import identifiers, random
+from meganeura.data.dataset import PyDataset as PyDataset
+
+Sequence = PyDataset  # its name in Keras 2
 
 
 def set_random_seed(seed: int) -> None:
