@@ -18,25 +18,34 @@ def _bytes(count: float) -> str:
 
 def explain_text(report: dict[str, Any]) -> str:
     """What the compiler did: nodes, rewrites, kernels, bytes, memory, time."""
-    lines = [f"computed by {report.get('backend', '?')}: {report.get('device', 'NumPy, node by node')}"]
-    lines.append(f"graph: {report['nodes_before']} nodes as written, {report['nodes_after']} after optimisation")
+    lines = [
+        f"computed by {report.get('backend', '?')}: {report.get('device', 'NumPy, node by node')}"
+    ]
+    lines.append(
+        f"graph: {report['nodes_before']} nodes as written, {report['nodes_after']} after optimisation"
+    )
     if "egraph_nodes" in report:
         lines.append(
             f"e-graph: {report['egraph_nodes']} e-nodes in {report['egraph_classes']} classes after "
-            f"{report['egraph_iterations']} iterations ({report['egraph_stopped']}); cost "
+            f"{report['egraph_steps']} steps ({report['egraph_stopped']}); cost "
             f"{report['cost_before']:,.0f} -> {report['cost_after']:,.0f}"
         )
     rewrites = report.get("rewrites") or {}
     if rewrites:
         lines.append("rewrites that matched:")
-        lines += [f"  {count:5d}  {name}" for name, count in sorted(rewrites.items(), key=lambda r: (-r[1], r[0]))]
+        lines += [
+            f"  {count:5d}  {name}"
+            for name, count in sorted(rewrites.items(), key=lambda r: (-r[1], r[0]))
+        ]
     kernels = report.get("kernels") or []
     if kernels:
         lines.append(f"kernels: {len(kernels)} dispatches a step")
         for kernel in kernels:
             size = "x".join(map(str, kernel["workgroups"]))
             scopes = ", ".join(s.split("/")[-1] for s in kernel.get("scopes", [])[:4])
-            lines.append(f"  {kernel['name'][:44]:44s} {size:>12s} {_bytes(kernel['bytes']):>10s}  {scopes}")
+            lines.append(
+                f"  {kernel['name'][:44]:44s} {size:>12s} {_bytes(kernel['bytes']):>10s}  {scopes}"
+            )
         lines.append(
             f"bytes moved: {_bytes(report.get('moved_bytes', 0))} a step; memory: "
             f"{_bytes(report.get('temporary_bytes', 0))} temporary, {_bytes(report.get('state_bytes', 0))} state"
@@ -45,7 +54,12 @@ def explain_text(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-_COLOURS = {"leaf": "#dde7f3", "template": "#f6d9c4", "reduction": "#d9ead3", "pointwise": "#ffffff"}
+_COLOURS = {
+    "leaf": "#dde7f3",
+    "template": "#f6d9c4",
+    "reduction": "#d9ead3",
+    "pointwise": "#ffffff",
+}
 
 
 def explain_html(graph: Graph | None, report: dict[str, Any]) -> str:
@@ -78,7 +92,9 @@ def _svg(graph: Graph) -> str:
         x, y = (v * s + 10 for v, s in zip(place[id(node)], (width, height), strict=True))
         for operand in node.inputs:
             ox, oy = (v * s + 10 for v, s in zip(place[id(operand)], (width, height), strict=True))
-            parts.append(f'<line x1="{ox + 65}" y1="{oy + 34}" x2="{x + 65}" y2="{y}" stroke="#999"/>')
+            parts.append(
+                f'<line x1="{ox + 65}" y1="{oy + 34}" x2="{x + 65}" y2="{y}" stroke="#999"/>'
+            )
     for node in order:
         x, y = (v * s + 10 for v, s in zip(place[id(node)], (width, height), strict=True))
         colour = _COLOURS.get(REGISTRY[node.op].kind, "#eeeeee")
@@ -92,4 +108,6 @@ def _svg(graph: Graph) -> str:
         )
     w = max(rows.values(), default=1) * width + 20
     h = (max(rows, default=0) + 1) * height + 20
-    return f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}">{"".join(parts)}</svg>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}">{"".join(parts)}</svg>'
+    )

@@ -1,39 +1,57 @@
-"""Activations recognised from the formulas that people write."""
+"""Activations recognised from the formulas that people write, and masks taken from their results.
+
+Constants stand on the right here: identities.py has brought them there.
+"""
 
 from __future__ import annotations
 
-from meganeura.rewrite.rules.rule import Rule, both, orders, p, rule, same_kind, scalar
+from meganeura.rewrite.rules.rule import Rule, both, near, p, rule, same_kind, scalar
+
+#: Relations between values that several rules share.
+RELATIONS = (
+    "(relation tanh_argument (T T))",  # u = sqrt(2 / pi) (x + 0.044715 x^3), x
+    "(relation bell (T T))",  # b = 1 + erf(x / sqrt 2), x
+    "(relation tanh_bell (T T))",  # b = 1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)), x
+)
+
+_HALF, _ONE = scalar("0.5"), scalar("1.0")
+_CUBES = [p("multiply", p("multiply", "x", "x"), "x"), p("multiply", "x", p("multiply", "x", "x"))]
+_SQUARE = p("multiply", "x", "x")
+_SIGMA = p("sigmoid", "x")
+
+#: x + d x^3 as a sum, or as a product.
+_SUMS = [
+    *[t for c in _CUBES for t in both("add", "x", p("multiply", c, scalar("d")))],
+    *[
+        t
+        for scaled in (p("multiply", p("multiply", _SQUARE, scalar("d")), "x"),
+                       p("multiply", "x", p("multiply", _SQUARE, scalar("d"))))
+        for t in both("add", "x", scaled)
+    ],
+    *both("multiply", "x", p("add", p("multiply", _SQUARE, scalar("d")), _ONE)),
+]  # fmt: skip
 
 
-def near(name: str, value: float) -> tuple[str, str]:
-    return f"(< {name} {value + 2e-6})", f"(> {name} {value - 2e-6})"
-
-
-def _exact_gelu() -> list[str]:
-    """x (1 + erf(x / sqrt 2)) / 2 in the orders in which it is written."""
-    inner = [*both("multiply", "x", scalar("c"))]
-    bells = [t for i in inner for t in both("add", p("erf", i), scalar("1.0"))]
-    halves = both("multiply", "x", scalar("0.5"))
-    forms = orders("multiply", halves, bells)
-    forms += [t for b in bells for m in both("multiply", "x", b) for t in both("multiply", m, scalar("0.5"))]
-    half_bells = [t for b in bells for t in both("multiply", b, scalar("0.5"))]
-    return forms + orders("multiply", ["x"], half_bells)
-
-
-def _tanh_gelu() -> list[str]:
-    cubes = [p("multiply", p("multiply", "x", "x"), "x"), p("multiply", "x", p("multiply", "x", "x"))]
-    scaled = [t for c in cubes for t in both("multiply", c, scalar("d"))]
-    sums = [t for s in scaled for t in both("add", "x", s)]
-    inner = [t for s in sums for t in both("multiply", s, scalar("c"))]
-    bells = [t for i in inner for t in both("add", p("tanh", i), scalar("1.0"))]
-    halves = both("multiply", "x", scalar("0.5"))
-    return orders("multiply", halves, bells) + [
-        t for b in bells for m in both("multiply", "x", b) for t in both("multiply", m, scalar("0.5"))
+def _gelu(name: str, reason: str, bell: str, approximate: str) -> Rule:
+    """x b / 2, in every order of the factors, where b is known to be the bell of x."""
+    forms = [
+        *both("multiply", p("multiply", "x", _HALF), "b"),
+        *both("multiply", "x", p("multiply", "b", _HALF)),
+        *[p("multiply", t, _HALF) for t in both("multiply", "x", "b")],
+        *[p("divide", t, scalar("2.0")) for t in both("multiply", "x", "b")],
     ]
+    return rule(name, reason, forms, p("gelu", "x", columns=(approximate,)), f"({bell} b x)")
 
 
 RULES: list[Rule] = [
-    rule("silu", "x sigmoid(x)", both("multiply", "x", p("sigmoid", "x")), p("silu", "x")),
+    rule("silu", "x sigmoid(x)", both("multiply", "x", _SIGMA), p("silu", "x")),
+    rule(
+        "silu as a quotient",
+        "x / (1 + e^-x)",
+        p("divide", "x", p("add", p("exp", p("negative", "x")), _ONE)),
+        p("silu", "x"),
+        replaces=True,
+    ),
     rule(
         "swiglu",
         "silu(g) u as one operation",
@@ -44,39 +62,81 @@ RULES: list[Rule] = [
     rule(
         "sigmoid",
         "1 / (1 + e^-x)",
-        [p("divide", scalar("1.0"), t) for t in both("add", scalar("1.0"), p("exp", p("negative", "x")))],
-        p("sigmoid", "x"),
+        p("divide", _ONE, p("add", p("exp", p("negative", "x")), _ONE)),
+        _SIGMA,
+        replaces=True,
+    ),
+    rule(
+        "sigmoid of the exponential",
+        "e^x / (1 + e^x)",
+        p("divide", p("exp", "x"), p("add", p("exp", "x"), _ONE)),
+        _SIGMA,
         replaces=True,
     ),
     rule(
         "softplus",
         "ln(1 + e^x) without overflow",
-        [p("log", t) for t in both("add", scalar("1.0"), p("exp", "x"))],
+        [p("log", p("add", p("exp", "x"), _ONE)), p("log1p", p("exp", "x"))],
         p("softplus", "x"),
         replaces=True,
     ),
-    rule("softplus by log1p", "ln(1 + e^x) without overflow", p("log1p", p("exp", "x")), p("softplus", "x"), replaces=True),
     rule(
-        "exact gelu",
-        "x (1 + erf(x / sqrt 2)) / 2",
-        _exact_gelu(),
-        p("gelu", "x", columns=("0",)),
+        "bell",
+        "1 + erf(x / sqrt 2)",
+        p("add", p("erf", p("multiply", "x", scalar("c"))), _ONE),
+        None,
         *near("c", 0.7071067811865476),
+        facts=("(bell root x)",),
     ),
     rule(
-        "divide by root two",
-        "so that the formula of gelu is one",
-        p("erf", p("divide", "x", scalar("c"))),
-        p("erf", p("multiply", "x", scalar("0.7071067811865476"))),
+        "bell by a quotient",
+        "1 + erf(x / sqrt 2)",
+        p("add", p("erf", p("divide", "x", scalar("c"))), _ONE),
+        None,
         *near("c", 1.4142135623730951),
+        facts=("(bell root x)",),
     ),
     rule(
-        "tanh gelu",
-        "the approximation of arXiv 1606.08415",
-        _tanh_gelu(),
-        p("gelu", "x", columns=("1",)),
+        "argument of tanh",
+        "sqrt(2 / pi) (x + 0.044715 x^3)",
+        [p("multiply", t, scalar("c")) for t in _SUMS],
+        None,
         *near("c", 0.7978845608028654),
         *near("d", 0.044715),
+        facts=("(tanh_argument root x)",),
+    ),
+    rule(
+        "argument of tanh, scaled first",
+        "sqrt(2 / pi) x (1 + 0.044715 x^2)",
+        both(
+            "multiply",
+            p("multiply", "x", scalar("c")),
+            p("add", p("multiply", _SQUARE, scalar("d")), _ONE),
+        ),
+        None,
+        *near("c", 0.7978845608028654),
+        *near("d", 0.044715),
+        facts=("(tanh_argument root x)",),
+    ),
+    rule(
+        "bell by tanh",
+        "1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))",
+        p("add", p("tanh", "u"), _ONE),
+        None,
+        "(tanh_argument u x)",
+        facts=("(tanh_bell root x)",),
+    ),
+    _gelu("exact gelu", "x (1 + erf(x / sqrt 2)) / 2", "bell", "0"),
+    _gelu("tanh gelu", "the approximation of arXiv 1606.08415", "tanh_bell", "1"),
+    rule(
+        "tanh by exponentials",
+        "(e^x - e^-x) / (e^x + e^-x)",
+        [
+            p("divide", p("subtract", p("exp", "x"), p("exp", p("negative", "x"))), t)
+            for t in both("add", p("exp", "x"), p("exp", p("negative", "x")))
+        ],
+        p("tanh", "x"),
+        replaces=True,
     ),
     rule(
         "mask from the output",

@@ -1,18 +1,29 @@
-"""Parameter updates."""
+"""Parameter updates, and other sums with a scaled term."""
 
 from __future__ import annotations
 
 from meganeura.rewrite.rules.rule import Rule, both, p, rule, same_kind
 
+_STEP = both("multiply", "y", "r")
+_NUMBER = ("(= k (kind r))", "(number k)")
+
 RULES: list[Rule] = [
     rule(
-        "update by axpy",
-        "p - r g as one fused multiply-add",
-        [p("subtract", "w", t) for t in both("multiply", "g", "r")],
-        p("axpy", "w", "g", p("negative", "r")),
-        "(number (kind r))",
-        *same_kind("w", "g"),
-        "(= n (kind r))",
-        facts=(f"(set (kind {p('negative', 'r')}) n)",),
+        "subtraction by axpy",
+        "x - r y as one fused multiply-add",
+        [p("subtract", "x", t) for t in _STEP],
+        p("axpy", "x", "y", p("negative", "r")),
+        *_NUMBER,
+        *same_kind("x", "y"),
+        '(= "float32" (dtype_of q))',
+    ),
+    rule(
+        "addition by axpy",
+        "x + r y as one fused multiply-add",
+        [t for step in _STEP for t in both("add", "x", step)],
+        p("axpy", "x", "y", "r"),
+        *_NUMBER,
+        *same_kind("x", "y"),
+        '(= "float32" (dtype_of q))',
     ),
 ]

@@ -4,30 +4,46 @@ from __future__ import annotations
 
 from meganeura.rewrite.rules.rule import Rule, both, p, rule, same_kind
 
-_MATMUL = p("matmul", "x", "y", columns=("ta", "tb"))
-_CONV = p("conv", "x", "w", rest="g")
+MATMUL = p("matmul", "x", "y", columns=("ta", "tb"))
+CONV = p("conv", "x", "w", rest="g")
 
 
-def _fused(activation: str) -> str:
+def fused_matmul(activation: str) -> str:
     return p("fused_matmul", "x", "y", "b", columns=("ta", "tb", f'"{activation}"'))
 
 
-def _fused_conv(activation: str) -> str:
+def fused_conv(activation: str) -> str:
     return p("fused_conv", "x", "w", "b", columns=(f'"{activation}"',), rest="g")
 
 
-#: Name in a fused product -> the pointwise pattern on z.
-ACTIVATIONS = {
-    "relu": p("relu", "z"),
-    "sigmoid": p("sigmoid", "z"),
-    "tanh": p("tanh", "z"),
-    "silu": p("silu", "z"),
-    "softplus": p("softplus", "z"),
-    "gelu": p("gelu", "z", columns=("0",)),
-    "gelu_tanh": p("gelu", "z", columns=("1",)),
+#: What it is called in reports -> without a bias, with one.
+PRODUCTS = {"product": (MATMUL, fused_matmul), "convolution": (CONV, fused_conv)}
+
+#: Activation in a fused product -> the operation and its columns.
+ACTIVATIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "relu": ("relu", ()),
+    "sigmoid": ("sigmoid", ()),
+    "tanh": ("tanh", ()),
+    "silu": ("silu", ()),
+    "softplus": ("softplus", ()),
+    "gelu": ("gelu", ("0",)),
+    "gelu_tanh": ("gelu", ("1",)),
 }
 
-RULES: list[Rule] = [
+
+def per_channel(vector: str, product: str) -> tuple[str, ...]:
+    """Conditions: a value of shape (n,) where the product's last dimension has that length, so
+    that broadcasting gives the product's own shape."""
+    return (
+        f"(= kv (kind {vector}))",
+        "(= 1 (rank kv))",
+        "(= n (last kv))",
+        f"(= q (kind {product}))",
+        "(= n (last q))",
+    )
+
+
+_TRANSPOSES: list[Rule] = [
     rule(
         "transpose into the left operand",
         "products read transposed operands for nothing",
@@ -45,142 +61,125 @@ RULES: list[Rule] = [
     rule(
         "transpose of a product",
         "(A B)^T = B^T A^T",
-        p("transpose", _MATMUL, rest="a"),
+        p("transpose", MATMUL, rest="a"),
         p("matmul", "y", "x", columns=("(- 1 tb)", "(- 1 ta)")),
         "(swaps a)",
     ),
+]
+
+_BIAS = [
     rule(
-        "product and bias",
-        "the bias is added before the product is stored",
-        both("add", _MATMUL, "b"),
-        _fused("linear"),
-        "(vector (kind b))",
-        *same_kind("root", _MATMUL),
-    ),
+        f"{what} and bias",
+        "the bias is added before the result is stored",
+        both("add", plain, "b"),
+        fused("linear"),
+        *per_channel("b", plain),
+    )
+    for what, (plain, fused) in PRODUCTS.items()
+]
+
+#: A bias written with dimensions of length 1 in front, (1, ..., 1, n), where nothing made it so in
+#: the graph: it becomes a vector by a reshape.
+_ROWS = [
     rule(
-        "convolution and bias",
-        "the bias is added before the convolution is stored",
-        both("add", _CONV, "b"),
-        _fused_conv("linear"),
-        "(vector (kind b))",
-        *same_kind("root", _CONV),
-    ),
+        f"row and {what}",
+        "a row of the last dimension is a vector",
+        [p(op, *pair) for pair in pairs],
+        p(op, plain, p("reshape", "b", rest="s")),
+        "(= kb (kind b))",
+        "(= s (vector_of kb))",
+        "(= v (vector_kind kb))",
+        *same_kind("root", plain),
+        "(= n (last v))",
+        "(= n (last q))",
+        facts=(f"(set (kind {p('reshape', 'b', rest='s')}) v)",),
+        quiet=True,
+    )
+    for what, (plain, _) in PRODUCTS.items()
+    for op, pairs in (
+        ("add", [(plain, "b"), ("b", plain)]),
+        ("multiply", [(plain, "b"), ("b", plain)]),
+        ("subtract", [(plain, "b")]),
+    )
+]
+
+_ACTIVATED = [
     rule(
-        "bias after a reshape",
-        "a reshape that keeps the last dimension lets the bias pass",
-        both("add", p("reshape", "m", rest="a"), "b"),
-        p("reshape", p("add", "m", "b"), rest="a"),
-        f"(= m {_MATMUL})",
-        "(vector (kind b))",
-        f"(= q (kind {p('reshape', 'm', rest='a')}))",
-        "(= q (kind root))",
-        "(= u (kind m))",
-        "(= l (last q))",
-        "(= l (last u))",
-        facts=(f"(set (kind {p('add', 'm', 'b')}) u)",),
-    ),
+        f"{what} and {name}",
+        "the activation is applied before the result is stored",
+        p(op, fused("linear"), columns=columns),
+        fused(name),
+    )
+    for what, (_, fused) in PRODUCTS.items()
+    for name, (op, columns) in ACTIVATIONS.items()
+]
+
+#: Channels that are not last are a convolution with channels last, and a transpose.
+_TURNED = p("transpose", "m", rest="a")
+_TRANSPOSED = [
+    *[
+        rule(
+            f"{op} after a transpose",
+            "work per channel is done where the channels are last",
+            both(op, _TURNED, "b") if op != "subtract" else p(op, _TURNED, "b"),
+            p("transpose", p(op, "m", p("reshape", "b", rest="s")), rest="a"),
+            f"(= m {producer})",
+            "(= kb (kind b))",
+            "(= s (channel a kb))",
+            "(= q (kind m))",
+            "(= v (vector_kind kb))",
+            "(= n (last v))",
+            "(= n (last q))",
+            facts=(
+                f"(set (kind {p('reshape', 'b', rest='s')}) v)",
+                f"(set (kind {p(op, 'm', p('reshape', 'b', rest='s'))}) q)",
+            ),
+        )
+        for producer in (CONV, fused_conv("linear"))
+        for op in ("add", "subtract", "multiply")
+    ],
+    *[
+        rule(
+            f"{name} after a transpose",
+            "pointwise work passes through a transpose",
+            p(op, _TURNED, columns=columns),
+            p("transpose", p(op, "m", columns=columns), rest="a"),
+            f"(= m {producer})",
+        )
+        for producer in (CONV, fused_conv("linear"))
+        for name, (op, columns) in ACTIVATIONS.items()
+    ],
+]
+
+#: A product of more than two dimensions is a product of matrices and a reshape.
+_VIEW = p("reshape", "m", rest="a")
+_RESHAPED = [
+    *[
+        rule(
+            f"{op} after a reshape",
+            "work on the last dimension passes through a reshape that keeps it",
+            both(op, _VIEW, "b") if op != "subtract" else p(op, _VIEW, "b"),
+            p("reshape", p(op, "m", "b"), rest="a"),
+            f"(= m {producer})",
+            *per_channel("b", "m"),
+            f"(= r (kind {_VIEW}))",
+            "(= n (last r))",
+            "(= r (kind root))",
+            facts=(f"(set (kind {p(op, 'm', 'b')}) q)",),
+        )
+        for producer in (MATMUL, fused_matmul("linear"))
+        for op in ("add", "subtract", "multiply")
+    ],
     *[
         rule(
             f"{name} after a reshape",
-            "pointwise work passes through reshapes",
-            pattern.replace(" z ", f" {p('reshape', 'm', rest='a')} "),
-            p("reshape", pattern.replace(" z ", " m "), rest="a"),
-            f"(= m {_fused('linear')})",
-            "(= u (kind m))",
-            facts=(f"(set (kind {pattern.replace(' z ', ' m ')}) u)",),
+            "pointwise work passes through a reshape",
+            p(op, _VIEW, columns=columns),
+            p("reshape", p(op, "m", columns=columns), rest="a"),
+            f"(= m {fused_matmul('linear')})",
         )
-        for name, pattern in ACTIVATIONS.items()
-    ],
-    *[
-        rule(
-            f"product and {name}",
-            "the activation is applied before the product is stored",
-            pattern.replace(" z ", f" {_fused('linear')} "),
-            _fused(name),
-        )
-        for name, pattern in ACTIVATIONS.items()
-    ],
-    *[
-        rule(
-            f"convolution and {name}",
-            "the activation is applied before the convolution is stored",
-            pattern.replace(" z ", f" {_fused_conv('linear')} "),
-            _fused_conv(name),
-        )
-        for name, pattern in ACTIVATIONS.items()
-    ],
-    # Batch normalization in inference: a scale and a shift per channel.
-    *[
-        rule(
-            f"scale into the weights of a {what}",
-            "scaling a few weights instead of all outputs",
-            both("multiply", product, "c"),
-            scaled,
-            "(vector (kind c))",
-            *same_kind("root", product),
-            "(= k (kind w))",
-            facts=(f"(set (kind {p('multiply', 'w', 'c')}) k)",),
-        )
-        for what, product, scaled in (
-            ("convolution", _CONV, p("conv", "x", p("multiply", "w", "c"), rest="g")),
-            (
-                "product",
-                p("matmul", "x", "w", columns=("ta", "0")),
-                p("matmul", "x", p("multiply", "w", "c"), columns=("ta", "0")),
-            ),
-        )
-    ],
-    *[
-        rule(
-            f"scale through the bias of a {what}",
-            "(y + b) c = y c + b c",
-            both("multiply", product, "c"),
-            p("add", p("multiply", plain, "c"), p("multiply", "b", "c")),
-            "(vector (kind c))",
-            "(= q (kind root))",
-            f"(= q (kind {product}))",
-            "(= v (kind b))",
-            facts=(
-                f"(set (kind {plain}) q)",
-                f"(set (kind {p('multiply', plain, 'c')}) q)",
-                f"(set (kind {p('multiply', 'b', 'c')}) v)",
-            ),
-        )
-        for what, product, plain in (
-            ("convolution", _fused_conv("linear"), _CONV),
-            ("product", _fused("linear"), _MATMUL),
-        )
-    ],
-    *[
-        rule(
-            f"shift of a {what}",
-            "subtracting per channel is a bias",
-            p("subtract", product, "b"),
-            p("add", product, p("negative", "b")),
-            "(vector (kind b))",
-            *same_kind("root", product),
-            "(= v (kind b))",
-            facts=(f"(set (kind {p('negative', 'b')}) v)",),
-        )
-        for what, product in (("convolution", _CONV), ("product", _MATMUL))
-    ],
-    *[
-        rule(
-            f"second shift of a {what}",
-            "two biases are one",
-            lhs,
-            p("add", plain, p(op, "b", "d")),
-            "(vector (kind b))",
-            "(vector (kind d))",
-            "(= q (kind root))",
-            f"(= q (kind {fused}))",
-            "(= v (kind b))",
-            facts=(f"(set (kind {p(op, 'b', 'd')}) v)", f"(set (kind {plain}) q)"),
-        )
-        for what, fused, plain in (
-            ("convolution", _fused_conv("linear"), _CONV),
-            ("product", _fused("linear"), _MATMUL),
-        )
-        for op, lhs in (("add", both("add", fused, "d")), ("subtract", p("subtract", fused, "d")))
+        for name, (op, columns) in ACTIVATIONS.items()
     ],
 ]
+
+RULES: list[Rule] = [*_TRANSPOSES, *_BIAS, *_ROWS, *_ACTIVATED, *_TRANSPOSED, *_RESHAPED]

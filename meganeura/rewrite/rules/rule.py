@@ -1,12 +1,36 @@
-"""How a rule is written: patterns over operations, as egglog text."""
+"""How a rule is written: patterns over operations, as egglog text.
+
+A pattern is `(Op_<name>_<number of inputs> inputs... columns... rest)`. Columns are the attributes
+that rules look into, as numbers or strings; `rest` stands for all other attributes together, as
+one interned number, 0 for "none". Small letters are variables; `root` is what the left side denotes.
+
+The facts that conditions may ask for, all of them computed from the graph's own shapes:
+
+    (kind x)              shape and dtype of a value, as one number k
+    (shape_of k) (dtype_of k) (rank k) (size k) (last k)     parts of it; `last` is the last length
+    (number k)            the shape is ()
+    (leads a b)           kind b is kind a with more dimensions of length 1 in front
+    (to_shape k)          the attributes of reshape or broadcast_to for the shape of k
+    (vector_of k)         for k of shape (1, ..., 1, n): the attributes of a reshape to (n,)
+    (vector_kind k)       for k with at most one length over 1, n: the kind of shape (n,)
+    (compose a b)         the attributes of a transpose by a, then by b
+    (stays a) (swaps a)   a transpose that moves nothing; one that swaps the last two dimensions
+    (moves_ones k a)      a transpose of a value of kind k that moves dimensions of length 1 only
+    (channel a k)         the last dimension, transposed by a, lies where kind k has its only length
+                          over 1: the attributes of a reshape of k to (n,)
+    (keeping a)           the attributes of the same reduction that keeps its dimensions
+    (kept_shape k a)      the attributes of a reshape to what that reduction of a kind k gives
+    (lossless d e)        every value of dtype d has an exact counterpart of dtype e
+    (unshifted x)         x was not written as `y - maximum`, so that its exponential may overflow
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-#: Operations whose attributes rules look at: columns of their own, of these sorts.
+#: Operations whose attributes rules look into: columns of their own, of these egglog sorts.
 COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
     "constant": (("value", "f64"), ("dtype", "String")),
     "matmul": (("transpose_a", "i64"), ("transpose_b", "i64")),
@@ -23,61 +47,18 @@ def constructor(op: str, arity: int) -> str:
 
 
 def p(op: str, *inputs: str, columns: Sequence[str] = (), rest: str = "0") -> str:
-    """A pattern: the operation on these patterns. `rest` is the id of the attributes without a
-    column; 0 is "none"."""
+    """The pattern of an operation on these patterns."""
     return f"({constructor(op, len(inputs))} {' '.join([*inputs, *columns, rest])})"
 
 
-def scalar(value: str) -> str:
-    """A float constant."""
-    return p("constant", columns=(value, '"float32"'))
+def scalar(value: str, dtype: str = '"float32"') -> str:
+    """A constant."""
+    return p("constant", columns=(value, dtype))
 
 
 def both(op: str, a: str, b: str) -> list[str]:
     """A commutative operation in both orders: cheaper than a rule for commutativity."""
     return [p(op, a, b), p(op, b, a)]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """lhs and rhs denote the same value wherever all of `when` holds.
-
-    `replaces` True forgets the left side: for rewrites that are better whatever they cost, such
-    as forms that do not overflow.
-    """
-
-    name: str
-    reason: str
-    lhs: tuple[str, ...]
-    rhs: str
-    when: tuple[str, ...] = ()
-    replaces: bool = False
-    facts: tuple[str, ...] = field(default=())
-
-    def texts(self, number: int = 0) -> Iterable[str]:
-        """One egglog rule per left side, named uniquely by `number`."""
-        for i, left in enumerate(self.lhs):
-            conditions = [f"(= root {left})", *self.when]
-            actions = [*self.facts, f"(union root {self.rhs})"]
-            if self.replaces:
-                actions.append(f"(subsume {left})")
-            yield (
-                f"(rule ({' '.join(conditions)}) ({' '.join(actions)}) :ruleset opt "
-                f':name "{self.name}#{number}.{i}")'
-            )
-
-
-def rule(
-    name: str,
-    reason: str,
-    lhs: str | Sequence[str],
-    rhs: str,
-    *when: str,
-    replaces: bool = False,
-    facts: Sequence[str] = (),
-) -> Rule:
-    sides = (lhs,) if isinstance(lhs, str) else tuple(lhs)
-    return Rule(name, reason, sides, rhs, when, replaces, tuple(facts))
 
 
 def orders(op: str, left: Iterable[str], right: Iterable[str]) -> list[str]:
@@ -88,3 +69,67 @@ def orders(op: str, left: Iterable[str], right: Iterable[str]) -> list[str]:
 def same_kind(a: str, b: str, name: str = "q") -> tuple[str, str]:
     """Conditions: both have one shape and dtype."""
     return f"(= {name} (kind {a}))", f"(= {name} (kind {b}))"
+
+
+def near(name: str, value: float) -> tuple[str, str]:
+    """Conditions: a constant is `value`, to the digits that people type."""
+    return f"(< {name} {value + 2e-6})", f"(> {name} {value - 2e-6})"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Every left side denotes the same value as `rhs`, wherever all of `when` holds.
+
+    name:     as it is reported
+    reason:   why the two are equal, or why the right side is better
+    lhs:      patterns; one egglog rule each
+    rhs:      a term; None for rules that only note `facts` for others
+    when:     conditions
+    facts:    actions beside the union, such as the kind of a term inside the right side
+    replaces: forget the left side, for right sides that are better whatever they cost: forms
+              that do not overflow
+    quiet:    a change of form that is not worth a line in the report
+    """
+
+    name: str
+    reason: str
+    lhs: tuple[str, ...]
+    rhs: str | None
+    when: tuple[str, ...] = ()
+    facts: tuple[str, ...] = ()
+    replaces: bool = False
+    quiet: bool = False
+
+    def texts(self, number: int = 0) -> Iterable[str]:
+        """One egglog rule per left side. Each match notes which operations the rule did away with
+        and which it made, for the report."""
+        for i, left in enumerate(self.lhs):
+            actions = list(self.facts)
+            if self.rhs is not None:
+                actions.append(f"(union root {self.rhs})")
+                if not self.quiet:
+                    actions.append(f"(set (Old{left[3:-1]}) {number})")
+                    if self.rhs.startswith("(Op_"):
+                        actions.append(f"(set (New{self.rhs[3:-1]}) {number})")
+                if self.replaces:
+                    actions.append(f"(subsume {left})")
+            conditions = [f"(= root {left})", *self.when]
+            yield (
+                f"(rule ({' '.join(conditions)}) ({' '.join(actions)}) :ruleset opt "
+                f':name "{self.name}#{number}.{i}")'
+            )
+
+
+def rule(
+    name: str,
+    reason: str,
+    lhs: str | Sequence[str],
+    rhs: str | None,
+    *when: str,
+    facts: Sequence[str] = (),
+    replaces: bool = False,
+    quiet: bool = False,
+) -> Rule:
+    """A `Rule` with one left side or several."""
+    sides = (lhs,) if isinstance(lhs, str) else tuple(lhs)
+    return Rule(name, reason, sides, rhs, when, tuple(facts), replaces, quiet)
