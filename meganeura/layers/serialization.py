@@ -76,8 +76,6 @@ def deserialize(config: dict[str, Any], custom_objects: Any = None) -> Any:
     kind = _find(name, config)
     if name in _MODULES_OF_MODELS:
         return kind.from_config(inner)
-    if name == "InputLayer" and "batch_input_shape" in inner:  # as Keras 2 calls it
-        inner["batch_shape"] = inner.pop("batch_input_shape")
     inner = _own_arguments(kind, inner)
     layer = kind.from_config(dict(inner))
     build = config.get("build_config")

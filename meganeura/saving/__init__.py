@@ -6,6 +6,13 @@ import os
 from typing import Any
 
 from meganeura.saving.safe_h5 import DamagedFileError as DamagedFileError
+from meganeura.utils.objects import custom_object_scope as custom_object_scope
+from meganeura.utils.objects import deserialize_keras_object as deserialize_keras_object
+from meganeura.utils.objects import get_custom_objects as get_custom_objects
+from meganeura.utils.objects import get_registered_name as get_registered_name
+from meganeura.utils.objects import get_registered_object as get_registered_object
+from meganeura.utils.objects import register_keras_serializable as register_keras_serializable
+from meganeura.utils.objects import serialize_keras_object as serialize_keras_object
 
 
 def save_weights(model: Any, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:

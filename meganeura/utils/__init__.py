@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from meganeura import identifiers, random
 from meganeura.data.dataset import PyDataset as PyDataset
+from meganeura.utils.objects import custom_object_scope as custom_object_scope
+from meganeura.utils.objects import deserialize_keras_object as deserialize_keras_object
+from meganeura.utils.objects import get_custom_objects as get_custom_objects
+from meganeura.utils.objects import get_registered_name as get_registered_name
+from meganeura.utils.objects import get_registered_object as get_registered_object
+from meganeura.utils.objects import register_keras_serializable as register_keras_serializable
+from meganeura.utils.objects import serialize_keras_object as serialize_keras_object
 
 Sequence = PyDataset  # its name in Keras 2
 
@@ -74,41 +79,6 @@ def pad_sequences(
         if longest:
             row[slice(-len(kept), None) if padding == "pre" else slice(0, len(kept))] = kept
     return out
-
-
-def register_keras_serializable(package: str = "Custom", name: str | None = None) -> Callable[[Any], Any]:
-    """A decorator that lets files name this class or function: `package>name`."""
-
-    def register(thing: Any) -> Any:
-        identifiers.custom_objects_by_name[f"{package}>{name or thing.__name__}"] = thing
-        return thing
-
-    return register
-
-
-def get_custom_objects() -> dict[str, Any]:
-    """The registered classes and functions by name."""
-    return identifiers.custom_objects_by_name
-
-
-def get_registered_name(thing: Any) -> str:
-    return identifiers.registered_name(thing) or thing.__name__
-
-
-def get_registered_object(name: str, custom_objects: Any = None, module_objects: Any = None) -> Any:
-    return identifiers.custom_object(name, custom_objects)
-
-
-@contextmanager
-def custom_object_scope(custom_objects: dict[str, Any]) -> Iterator[None]:
-    """Inside, files may name these classes and functions."""
-    before = dict(identifiers.custom_objects_by_name)
-    identifiers.custom_objects_by_name.update(custom_objects)
-    try:
-        yield
-    finally:
-        identifiers.custom_objects_by_name.clear()
-        identifiers.custom_objects_by_name.update(before)
 
 
 CustomObjectScope = custom_object_scope
