@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from meganeura import ops
+from meganeura import config, ops
 from meganeura.function import run_call
 from meganeura.graph import autodiff, trace
 from meganeura.graph.node import Node
 from meganeura.ops.dispatch import map_tree
+from meganeura.rewrite.stable import stable
 from meganeura.variable import Variable
 
 
@@ -81,4 +82,7 @@ def _differentiate(value: Any, wrt: list[Node], has_aux: bool) -> list[Node]:
     loss = ops.convert_to_node(value[0] if has_aux else value)
     if loss.size != 1:
         raise ValueError(f"value_and_grad: the function must return a scalar, and returned the shape {loss.shape}")
-    return autodiff.gradients(ops.reshape(loss, ()), wrt)
+    loss = ops.reshape(loss, ())
+    if config.optimize():  # a formula that underflows has no usable derivative
+        (loss,) = stable([loss], keep=wrt)
+    return autodiff.gradients(loss, wrt)

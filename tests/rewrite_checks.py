@@ -46,7 +46,9 @@ def random_values(
     return found
 
 
-def evaluate(graph: Graph, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
+def evaluate(
+    graph: Graph, inputs: Sequence[np.ndarray], states: Sequence[np.ndarray] = ()
+) -> list[np.ndarray]:
     """Outputs, then updated states, in float64."""
     executable = NumpyExecutable(graph, floating="float64")
     values = {id(n): a for n, a in zip(graph.inputs, inputs, strict=True)}
@@ -72,7 +74,9 @@ def _compute(op: str, arrays: Sequence[Any], attributes: dict[str, Any], dtype: 
     return np.asarray(result, "float64" if dtype == "float32" else dtype)
 
 
-def assert_same(found: np.ndarray, expected: np.ndarray, what: str, tolerance: float = TOLERANCE) -> None:
+def assert_same(
+    found: np.ndarray, expected: np.ndarray, what: str, tolerance: float = TOLERANCE
+) -> None:
     """One shape; integers equal; finite numbers within the tolerance of the largest one."""
     assert found.shape == expected.shape, f"{what}: shape {found.shape}, expected {expected.shape}"
     if expected.dtype.kind != "f":
@@ -92,7 +96,10 @@ def saturated(graph: Graph, using: Engine | None = None) -> tuple[Encoded, EGrap
 
 
 def check_egraph(
-    graph: Graph, given: dict[int, np.ndarray], using: Engine | None = None, tolerance: float = TOLERANCE
+    graph: Graph,
+    given: dict[int, np.ndarray],
+    using: Engine | None = None,
+    tolerance: float = TOLERANCE,
 ) -> tuple[Encoded, EGraph]:
     """Saturate, and compare every e-node with its class; returns what was found."""
     encoded, found = saturated(graph, using)
@@ -128,13 +135,18 @@ def check_egraph(
 
 
 def check_graph(
-    graph: Graph, random: np.random.Generator, low: float = -2.0, high: float = 2.0,
+    graph: Graph,
+    random: np.random.Generator,
+    low: float = -2.0,
+    high: float = 2.0,
     tolerance: float = TOLERANCE,
 ) -> dict[str, Any]:
     """Every e-node of the graph's e-graph, and the optimised graph as a whole; returns the report."""
     inputs = random_values(graph.inputs, random, low, high)
     states = random_values(graph.states, random, low, high)
-    given = {id(n): a for n, a in zip((*graph.inputs, *graph.states), (*inputs, *states), strict=True)}
+    given = {
+        id(n): a for n, a in zip((*graph.inputs, *graph.states), (*inputs, *states), strict=True)
+    }
     check_egraph(graph, given, tolerance=tolerance)
     optimised, report = optimise(graph)
     for i, (found, expected) in enumerate(

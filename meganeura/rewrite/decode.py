@@ -114,7 +114,11 @@ def rebuilt(graph: Graph, encoded: Encoded, found: EGraph, choice: Sequence[int]
             stack.extend((k, False, scope) for k in reversed(n.children) if k not in built)
         else:
             inputs = [built[k] for k in n.children]
-            if choice[c] == found.written[c] and before is not None and _same(before.inputs, inputs):
+            if (
+                choice[c] == found.written[c]
+                and before is not None
+                and _same(before.inputs, inputs)
+            ):
                 built[c] = before
             else:
                 built[c] = make(n.op, *inputs, **n.attributes)

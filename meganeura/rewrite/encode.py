@@ -187,7 +187,8 @@ class Encoded:
 
     def _reduction(self, node: Node, rest: int, kind: int) -> None:
         axes = node.attributes["axes"]
-        self.tables["keeping"].append((rest, self.interner[frozen(axes=axes, keepdims=True)]))
+        kept = self.interner[frozen(axes=axes, keepdims=True)]
+        self.tables["keeping"] += [(rest, kept), (kept, kept)]
         shape = tuple(1 if i in axes else n for i, n in enumerate(node.inputs[0].shape))
         self.tables["kept_shape"].append((kind, rest, self.interner[frozen(shape=shape)]))
 
@@ -244,7 +245,9 @@ class Encoded:
                     tables["moves_ones"].append((kind, number))
                 place = axes.index(len(axes) - 1) if axes else 0
                 if all(n == 1 for i, n in enumerate(shape) if i != place) and len(shape) > 1:
-                    tables["channel"].append((number, kind, interner[frozen(shape=(shape[place],))]))
+                    tables["channel"].append(
+                        (number, kind, interner[frozen(shape=(shape[place],))])
+                    )
 
 
 def _order(graph: Graph, cut: set[int]) -> list[Node]:

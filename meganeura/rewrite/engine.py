@@ -32,7 +32,7 @@ class Limits:
     last resort, checked between steps.
     """
 
-    steps: int = 16
+    steps: int = 64
     nodes: int = 200_000
     seconds: float = 10.0
 
@@ -96,7 +96,9 @@ class Engine:
             ("in_kind", "i64 i64", "(set (kind (Node i)) k)"),
         ):
             self._run(f"(relation {name} ({columns}))")
-            self._run(f"(rule (({name} {'i k' if ' ' in columns else 'i'})) ({action}) :ruleset load)")
+            self._run(
+                f"(rule (({name} {'i k' if ' ' in columns else 'i'})) ({action}) :ruleset load)"
+            )
         for narrow, wide in LOSSLESS.items():
             for dtype in wide:
                 self._run(f'(lossless "{narrow}" "{dtype}")')
@@ -114,7 +116,10 @@ class Engine:
         try:
             return self._graph.run_program(*commands)  # type: ignore[no-any-return]
         except BaseException as error:
-            if type(error).__name__ in ("PanicException", "EggSmolError"):  # the former is no Exception
+            if type(error).__name__ in (
+                "PanicException",
+                "EggSmolError",
+            ):  # the former is no Exception
                 raise RuntimeError(f"egglog: {error}") from error
             raise
 
@@ -169,7 +174,9 @@ class Engine:
             self._saturate(found, limits or Limits())
             self._read(found, encoded)
         finally:
-            if not _forked():  # in a forked child the engine's threads are gone, and this would hang
+            if (
+                not _forked()
+            ):  # in a forked child the engine's threads are gone, and this would hang
                 self._execute(self._b.Pop(self._span, 1))
         return found
 

@@ -140,7 +140,12 @@ class Selection:
         self._acquire(problem.roots)
 
     def _acquire(self, classes: Sequence[int]) -> None:
-        children, costs, choice, uses = self.problem.children, self.problem.costs, self.choice, self.uses
+        children, costs, choice, uses = (
+            self.problem.children,
+            self.problem.costs,
+            self.choice,
+            self.uses,
+        )
         stack = list(classes)
         while stack:
             c = stack.pop()
@@ -150,7 +155,12 @@ class Selection:
                 stack += children[c][choice[c]]
 
     def _release(self, classes: Sequence[int]) -> None:
-        children, costs, choice, uses = self.problem.children, self.problem.costs, self.choice, self.uses
+        children, costs, choice, uses = (
+            self.problem.children,
+            self.problem.costs,
+            self.choice,
+            self.uses,
+        )
         stack = list(classes)
         while stack:
             c = stack.pop()

@@ -34,11 +34,28 @@ RULES: list[Rule] = [
     ),
     rule("power of one", "x^1 = x", p("power", "x", _ONE), "x", *_ROOT),
     rule("power of two", "x^2 = x x", p("power", "x", scalar("2.0", "d")), p("multiply", "x", "x")),
-    rule("reciprocal root", "1 / sqrt x", p("divide", scalar("1.0"), p("sqrt", "x")), p("rsqrt", "x")),
+    rule(
+        "reciprocal root", "1 / sqrt x", p("divide", scalar("1.0"), p("sqrt", "x")), p("rsqrt", "x")
+    ),
     rule("double negative", "-(-x) = x", p("negative", p("negative", "x")), "x"),
-    rule("subtract a negative", "x - (-y) = x + y", p("subtract", "x", p("negative", "y")), p("add", "x", "y")),
-    rule("add a negative", "x + (-y) = x - y", both("add", "x", p("negative", "y")), p("subtract", "x", "y")),
-    rule("negate a difference", "-(x - y) = y - x", p("negative", p("subtract", "x", "y")), p("subtract", "y", "x")),
+    rule(
+        "subtract a negative",
+        "x - (-y) = x + y",
+        p("subtract", "x", p("negative", "y")),
+        p("add", "x", "y"),
+    ),
+    rule(
+        "add a negative",
+        "x + (-y) = x - y",
+        both("add", "x", p("negative", "y")),
+        p("subtract", "x", "y"),
+    ),
+    rule(
+        "negate a difference",
+        "-(x - y) = y - x",
+        p("negative", p("subtract", "x", "y")),
+        p("subtract", "y", "x"),
+    ),
     rule(
         "product of negatives",
         "(-x) (-y) = x y",
@@ -46,7 +63,9 @@ RULES: list[Rule] = [
         p("multiply", "x", "y"),
     ),
     rule("relu twice", "relu is idempotent", p("relu", p("relu", "x")), p("relu", "x")),
-    rule("maximum with zero", "max(x, 0) = relu x", p("maximum", "x", scalar("0.0")), p("relu", "x")),
+    rule(
+        "maximum with zero", "max(x, 0) = relu x", p("maximum", "x", scalar("0.0")), p("relu", "x")
+    ),
     rule("absolute value twice", "| |x| | = |x|", p("abs", p("abs", "x")), p("abs", "x")),
     rule(
         "absolute value of a negative",

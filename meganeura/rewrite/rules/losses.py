@@ -90,7 +90,15 @@ RULES: list[Rule] = [
             p("maximum", "x", "y"),
             p(
                 "softplus",
-                p("negative", p("where", p("equal", "x", "y"), scalar("0.0"), p("abs", p("subtract", "x", "y")))),
+                p(
+                    "negative",
+                    p(
+                        "where",
+                        p("equal", "x", "y"),
+                        scalar("0.0"),
+                        p("abs", p("subtract", "x", "y")),
+                    ),
+                ),
             ),
         ),
         replaces=True,

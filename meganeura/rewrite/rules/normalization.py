@@ -6,7 +6,7 @@ outputs themselves, so there the cost decides against it.
 
 from __future__ import annotations
 
-from meganeura.rewrite.rules.products import CONV, MATMUL, PRODUCTS, per_channel
+from meganeura.rewrite.rules.products import CONV, PRODUCTS, per_channel
 from meganeura.rewrite.rules.rule import Rule, both, p, rule
 
 _SCALED = p("multiply", "w", "c")

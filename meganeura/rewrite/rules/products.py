@@ -121,18 +121,18 @@ _TRANSPOSED = [
         rule(
             f"{op} after a transpose",
             "work per channel is done where the channels are last",
-            both(op, _TURNED, "b") if op != "subtract" else p(op, _TURNED, "b"),
-            p("transpose", p(op, "m", p("reshape", "b", rest="s")), rest="a"),
+            both(op, _TURNED, "c") if op != "subtract" else p(op, _TURNED, "c"),
+            p("transpose", p(op, "m", p("reshape", "c", rest="s")), rest="a"),
             f"(= m {producer})",
-            "(= kb (kind b))",
-            "(= s (channel a kb))",
+            "(= kc (kind c))",
+            "(= s (channel a kc))",
             "(= q (kind m))",
-            "(= v (vector_kind kb))",
+            "(= v (vector_kind kc))",
             "(= n (last v))",
             "(= n (last q))",
             facts=(
-                f"(set (kind {p('reshape', 'b', rest='s')}) v)",
-                f"(set (kind {p(op, 'm', p('reshape', 'b', rest='s'))}) q)",
+                f"(set (kind {p('reshape', 'c', rest='s')}) v)",
+                f"(set (kind {p(op, 'm', p('reshape', 'c', rest='s'))}) q)",
             ),
         )
         for producer in (CONV, fused_conv("linear"))
@@ -158,14 +158,14 @@ _RESHAPED = [
         rule(
             f"{op} after a reshape",
             "work on the last dimension passes through a reshape that keeps it",
-            both(op, _VIEW, "b") if op != "subtract" else p(op, _VIEW, "b"),
-            p("reshape", p(op, "m", "b"), rest="a"),
+            both(op, _VIEW, "c") if op != "subtract" else p(op, _VIEW, "c"),
+            p("reshape", p(op, "m", "c"), rest="a"),
             f"(= m {producer})",
-            *per_channel("b", "m"),
+            *per_channel("c", "m"),
             f"(= r (kind {_VIEW}))",
             "(= n (last r))",
             "(= r (kind root))",
-            facts=(f"(set (kind {p(op, 'm', 'b')}) q)",),
+            facts=(f"(set (kind {p(op, 'm', 'c')}) q)",),
         )
         for producer in (MATMUL, fused_matmul("linear"))
         for op in ("add", "subtract", "multiply")

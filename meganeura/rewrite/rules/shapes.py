@@ -54,7 +54,9 @@ RULES: list[Rule] = [
     rule("slice of everything", "nothing changes", p("slice", "x", rest="a"), "x", *_ROOT),
     rule("pad by nothing", "nothing changes", p("pad", "x", rest="a"), "x", *_ROOT),
     rule("concatenate one", "nothing changes", p("concatenate", "x", rest="a"), "x"),
-    rule("flip twice", "the order is as before", p("flip", p("flip", "x", rest="a"), rest="a"), "x"),
+    rule(
+        "flip twice", "the order is as before", p("flip", p("flip", "x", rest="a"), rest="a"), "x"
+    ),
     rule(
         "reshape twice",
         "only the last shape counts",
@@ -74,7 +76,13 @@ RULES: list[Rule] = [
         p("transpose", "x", rest="c"),
         "(= c (compose a b))",
     ),
-    rule("transpose nothing", "the identity permutation", p("transpose", "x", rest="a"), "x", "(stays a)"),
+    rule(
+        "transpose nothing",
+        "the identity permutation",
+        p("transpose", "x", rest="a"),
+        "x",
+        "(stays a)",
+    ),
     rule(
         "transpose there and back",
         "the permutations cancel",
