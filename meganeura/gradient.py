@@ -43,21 +43,6 @@ def grad(
     return lambda *args, **kwargs: both(*args, **kwargs)[1]
 
 
-def jit(python_function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a Python function of tensors: each call runs as one plan, assignments to variables included.
-
-    It is traced anew for other shapes; the plans are kept.
-    """
-
-    @functools.wraps(python_function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if trace.current() is not None:
-            return python_function(*args, **kwargs)
-        return run_call(lambda a, k: python_function(*a, **k), args, kwargs)
-
-    return call
-
-
 def _record(
     function: Callable[..., Any], variables: Sequence[Variable] | None, has_aux: bool, args: Any, kwargs: Any
 ) -> Any:

@@ -143,6 +143,7 @@ def _loss(given: Any, y_true: Any, y_pred: Any) -> Any:
     chosen = losses_module.get(given)
     if isinstance(chosen, losses_module.Loss):
         return chosen
+    assert chosen is not None
     name = getattr(chosen, "__name__", "loss")
     return losses_module.LossFunctionWrapper(chosen, name=name)
 
@@ -262,6 +263,7 @@ def _metric(given: Any, y_true: Any, y_pred: Any) -> tuple[Any, str]:
         found = metrics_module.get(given)
         if not isinstance(found, metrics_module.Metric):
             found = metrics_module.MeanMetricWrapper(found, name=given)
+        found.name = given  # as the logs call it
         return found, given
     if isinstance(given, metrics_module.Metric):
         return given, given.name

@@ -40,6 +40,10 @@ class Recording(Trace):
             parts = gather(nodes, batch.size, cursor) if batch.resident else nodes
         self.data = fill(batch.structure, parts)
 
+    def __enter__(self) -> Recording:
+        super().__enter__()
+        return self
+
     def _evaluate(self, node: Node) -> np.ndarray:
         inputs = [*self.inputs, *self._captured_nodes]
         graph = Graph(inputs, [node], list(self._state_nodes), {})

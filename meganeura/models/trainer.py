@@ -196,8 +196,11 @@ class Trainer(TrainingStep):
                     "validation_split is for arrays; give validation_data with a generator or data set"
                 )
             names = ("x", "y", "sample_weight")
-            arrays = [checks.as_arrays(v, n) for v, n in zip((x, y, sample_weight), names, strict=True)]
-            (x, y, sample_weight), validation_data = checks.split(*arrays, validation_split)
+            x, y, sample_weight = (
+                checks.as_arrays(v, n) for v, n in zip((x, y, sample_weight), names, strict=True)
+            )
+            train, validation_data = checks.split(x, y, sample_weight, validation_split)
+            x, y, sample_weight = train
         due = _schedule(validation_freq)
         source = self._source(
             "train", (x, y, sample_weight), batch_size, shuffle=bool(shuffle),
