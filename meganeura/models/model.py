@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from meganeura import identifiers
-from meganeura.layers.constructor import construct
+from meganeura.layers import calling
+from meganeura.layers.constructor import as_shapes, construct
 from meganeura.layers.layer import Layer
 from meganeura.models.trainer import Trainer
 from meganeura.ops.dispatch import any_of
@@ -89,12 +90,15 @@ class Model(Trainer, Layer):
         # A subclass's own layers build themselves when call() reaches them.
         if not self.built and type(self).build is not Model.build:
             super()._ensure_built(tensors)
+        elif not self.built and tensors:  # files say the shape, to build the model before its weights come
+            shape = calling.shapes_of(next(iter(tensors.values())))
+            object.__setattr__(self, "_build_shapes", {"input_shape": shape})
         self.built = True
 
     def build_from_config(self, config: dict[str, Any]) -> None:
         shape = (config or {}).get("input_shape")
         if shape is not None and not self.built:
-            self.build(tuple(shape) if isinstance(shape, list) else shape)
+            self.build(as_shapes(shape))
 
     def _finish(self, outputs: Any, tensors: dict[str, Any], given_mask: Any) -> None:
         """The layers inside gave the outputs their masks already."""

@@ -68,7 +68,7 @@ def _rows(
             row.append("-" if not own else "Y" if operation.trainable else "N")
         rows.append(row)
         if expand and hasattr(operation, "layers"):
-            inner = None if places is None else {}
+            inner: dict[int, list[str]] | None = None if places is None else {}
             rows += _rows(operation, inner, expand, trainable, indent + "   └ ")
     return rows
 
