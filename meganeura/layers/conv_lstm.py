@@ -168,7 +168,7 @@ class _ConvLSTM(RNN):
         return (output, state, state) if self.return_state else output
 
     get_config = LSTM.get_config
-    from_config = classmethod(LSTM.from_config.__func__)  # type: ignore[attr-defined]
+    from_config = classmethod(LSTM.from_config.__func__)  # type: ignore[attr-defined, var-annotated]
 
 
 class ConvLSTM1D(_ConvLSTM):

@@ -11,7 +11,7 @@ from meganeura import identifiers, symbolic
 from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.masking import get_mask, set_mask
-from meganeura.ops.dispatch import any_of, map_tree
+from meganeura.ops.dispatch import map_tree
 from meganeura.symbolic import KerasTensor
 
 #: What stands in for unknown lengths, of the batch and of other axes, while shapes are inferred:
