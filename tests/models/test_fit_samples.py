@@ -171,3 +171,32 @@ def test_a_convnet_of_every_kind_of_layer(arrays: Any) -> None:
     np.testing.assert_allclose(losses, data["loss64"], rtol=1e-4)
     final = model.predict(data["x_0"][:16], verbose=0)
     np.testing.assert_allclose(final, data["final_predict64"], rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("ending", [".keras", ".h5", ".weights.h5"])
+def test_training_goes_on_where_keras_stopped(ending: str) -> None:
+    data = np.load(SAMPLES / "resume_adam.npz")
+    path = SAMPLES / f"resume_adam{ending}"
+    if ending == ".weights.h5":
+        model = mg.Sequential(
+            [layers.Input((8,)), layers.Dense(16, "tanh"), layers.Dense(4, "softmax")]
+        )
+        model.compile(mg.optimizers.Adam(0.01), "sparse_categorical_crossentropy")
+        model.optimizer.build(model.trainable_variables)
+        model.load_weights(path)
+        rate = float(data["step5_opt_001"])
+        assert float(model.optimizer.learning_rate.numpy()) == pytest.approx(rate)
+    else:
+        model = mg.models.load_model(path)
+    np.testing.assert_array_equal(model.get_weights()[0], data["step5_w_000"])
+    assert int(model.optimizer.iterations.numpy()) == 5
+    batch = int(data["batch_size"])
+    rows = len(data["y"]) // batch
+    losses = []
+    for i in range(5, 20):
+        part = slice(i % rows * batch, (i % rows + 1) * batch)
+        found = model.train_on_batch(data["x"][part], data["y"][part], return_dict=True)
+        losses.append(found["loss"])
+    np.testing.assert_allclose(losses, data["loss_5_19"], rtol=1e-4)
+    for i, weight in enumerate(model.get_weights()):
+        np.testing.assert_allclose(weight, data[f"step20_w_{i:03d}"], rtol=1e-3, atol=1e-5)
