@@ -37,6 +37,9 @@ class Tensor(Operand):
     def item(self) -> float | int | bool:
         return self.numpy().item()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return to_tensor, (self.numpy(),)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("a device tensor cannot be viewed without a copy")

@@ -79,6 +79,17 @@ class Variable(Operand):
     def numpy(self) -> np.ndarray:
         return self.backend.download(self.handle, self.shape, self.dtype)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: the value comes along, the device does not."""
+        own = {k: v for k, v in self.__dict__.items() if k not in ("handle", "backend")}
+        return {**own, "value": self.numpy()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        value = state.pop("value")
+        self.__dict__.update(state)
+        self.backend = backend_object()
+        self.handle = self.backend.upload(value)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)

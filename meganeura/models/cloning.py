@@ -1,10 +1,14 @@
-"""clone_model: the same structure with weights of its own."""
+"""clone_model: the same structure with weights of its own; and what copies and pickles are made of."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from meganeura import tree
 from meganeura.layers.input_layer import Input, InputLayer
 from meganeura.layers.layer import Layer
 from meganeura.models.functional import Functional
@@ -98,3 +102,55 @@ def _functional(model: Functional, input_tensors: Any, copy: Callable[[Any], Any
             values[id(before)] = after
     inputs, outputs = map_tree(fill, model._inputs_struct), map_tree(fill, model._outputs_struct)
     return Functional(inputs, outputs, name=model.name, trainable=model.trainable)
+
+
+# --- copies and pickles --------------------------------------------------------------------------
+
+
+def parts(model: Any) -> tuple[Any, ...]:
+    """What `restored` needs. Raises as `get_config` does where a layer cannot be described."""
+    from meganeura.layers import serialize
+
+    custom = {type(x).__name__: type(x) for x in model._flatten_layers() if not _is_ours(type(x))}
+    compiled = model.get_compile_config() if model.compiled else None
+    if compiled is not None:
+        given = tree.flatten([model._compile_arguments.get(k) for k in ("loss", "metrics")])
+        for thing in given:
+            kind = thing if inspect.isfunction(thing) else type(thing)
+            if thing is not None and not _is_ours(kind):
+                custom[kind.__name__] = kind
+    values = [v.numpy() for v in model.variables]
+    optimizer = model.optimizer if compiled is not None else None
+    slots = [v.numpy() for v in optimizer.variables] if optimizer is not None and optimizer.built else None
+    return serialize(model), custom, values, compiled, slots
+
+
+def _is_ours(kind: Any) -> bool:
+    return kind.__module__ == "builtins" or kind.__module__.startswith("meganeura.")
+
+
+def restored(
+    config: dict[str, Any],
+    custom: dict[str, Any],
+    values: list[np.ndarray],
+    compiled: dict[str, Any] | None,
+    slots: list[np.ndarray] | None,
+) -> Any:
+    """The model that `parts` took apart."""
+    from meganeura.layers import deserialize
+    from meganeura.utils import custom_object_scope
+
+    with custom_object_scope(custom):
+        model = deserialize(config)
+        if not model.built:
+            model.build_from_config(config.get("build_config"))
+        for variable, value in zip(model.variables, values, strict=True):
+            variable.assign(value)
+        if compiled is not None:
+            model.compile_from_config(compiled)
+        if slots is not None:
+            if not model.optimizer.built:
+                model.optimizer.build(model.trainable_variables)
+            for variable, value in zip(model.optimizer.variables, slots, strict=True):
+                variable.assign(value)
+    return model

@@ -106,6 +106,12 @@ class Model(Trainer, Layer):
             tensors = {}
         super()._finish(outputs, tensors, given_mask)
 
+    def __reduce__(self) -> Any:
+        """Copies and pickles: structure, weights, how it was compiled, the optimizer's state."""
+        from meganeura.models.cloning import parts, restored
+
+        return restored, parts(self)
+
     # --- looking at it -------------------------------------------------------------------------
 
     def summary(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -346,6 +349,40 @@ def test_a_model_without_call() -> None:
         Empty()(ones(1, 2))
     with pytest.raises(TypeError, match="takes no positional arguments, got 3"):
         Model(3)
+
+
+def pickled(model: Any) -> Any:
+    return pickle.loads(pickle.dumps(model))
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, pickled])
+def test_copies_and_pickles(again: Callable[[Any], Any]) -> None:
+    model = two_headed()
+    model.compile("adam", "mse")
+    data = [ones(4, 3), ones(4, 3)], {"sum": ones(4, 4), "all": ones(4, 8)}
+    model.fit(*data, verbose=0)
+    twin = again(model)
+    given = [ones(2, 3), ones(2, 3) * 2]
+    same(twin(given)["all"], model(given)["all"])
+    before = twin.get_weights()
+    model.fit(*data, verbose=0)
+    for a, b in zip(before, twin.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    twin.fit(*data, verbose=0)
+    for a, b in zip(model.get_weights(), twin.get_weights(), strict=True):
+        same(a, b)  # the optimizer's state came along
+
+
+def test_copies_of_subclassed_models_and_layers() -> None:
+    model = Residual(4)
+    out = model(ones(2, 4))
+    for again in (copy.deepcopy, pickled):
+        same(again(model)(ones(2, 4)), out)
+    dense = layers.Dense(3)
+    out = dense(ones(2, 4))
+    twin = copy.deepcopy(dense)
+    dense.set_weights([ones(4, 3), ones(3)])
+    same(twin(ones(2, 4)), out)
 
 
 # --- summary -----------------------------------------------------------------------------------
