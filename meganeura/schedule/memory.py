@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from meganeura.graph.node import Graph, Node
 from meganeura.schedule.kernels import Draft, MapDraft, RowDraft
 from meganeura.schedule.plan import Buffer, Kernel, Limits, Plan, storage_bytes
@@ -51,7 +53,7 @@ def assemble(graph: Graph, drafts: list[Draft], limits: Limits) -> Plan:
             else:
                 copies.append(_Copy(node, plan.states[i]))
     for i, node in enumerate(graph.outputs):
-        if id(node) in of:
+        if id(node) in of or node.op == "literal":
             plan.outputs.append(new(node, "output", i))
             if node.size:
                 copies.insert(0, _Copy(node, plan.outputs[-1]))  # before states change
@@ -159,12 +161,7 @@ def _temporaries(
             if id(node) in of:
                 continue
             if node.op == "literal":
-                data = node.attributes["data"]
-                if node.dtype == "bool":
-                    import numpy as np
-
-                    data = np.frombuffer(data, np.bool_).astype(np.uint32).tobytes()
-                of[id(node)] = new(node, "constant", data=data)
+                of[id(node)] = new(node, "constant", data=_literal_bytes(node))
                 continue
             size = _size_class(storage_bytes(node.size, node.dtype))
             if free.get(size):
@@ -180,7 +177,13 @@ def _temporaries(
     for copy in copies:  # roots that no kernel touches, such as a literal
         node = copy.source
         if id(node) not in of and node.op == "literal":
-            of[id(node)] = new(node, "constant", data=node.attributes["data"])
+            of[id(node)] = new(node, "constant", data=_literal_bytes(node))
+
+
+def _literal_bytes(node: Node) -> bytes:
+    """A literal's values as they are stored: bool as words."""
+    data: bytes = node.attributes["data"]
+    return np.frombuffer(data, np.bool_).astype(np.uint32).tobytes() if node.dtype == "bool" else data
 
 
 def _size_class(size: int) -> int:
