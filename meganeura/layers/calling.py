@@ -61,14 +61,18 @@ class name_scope:
             Context.owners.pop()
 
 
+def method_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The parameters of a method without the first, the object."""
+    return list(inspect.signature(function).parameters.values())[1:]
+
+
 class Signature:
     """The parameters of a layer's `call`, worked out once per class."""
 
     _cache: dict[Any, Signature] = {}
 
     def __init__(self, function: Callable[..., Any]):
-        signature = inspect.signature(function)
-        parameters = [p for n, p in signature.parameters.items() if n != "self"]
+        parameters = method_parameters(function)
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self.positional = [p.name for p in parameters if p.kind in kinds]
         self.names = {p.name for p in parameters}
@@ -159,10 +163,12 @@ def mask_of(value: Any) -> Any:
 def build_arguments(layer: Any, tensors: Mapping[str, Any]) -> dict[str, Any] | None:
     """The shapes that the layer's `build` takes, by the names of its parameters."""
     shapes = {name: shapes_of(value) for name, value in tensors.items()}
-    signature = inspect.signature(type(layer).build)
-    names = [n for n, p in signature.parameters.items()
-             if n != "self" and p.kind is not inspect.Parameter.VAR_KEYWORD
-             and p.kind is not inspect.Parameter.VAR_POSITIONAL]  # fmt: skip
+    parameters = {
+        p.name: p
+        for p in method_parameters(type(layer).build)
+        if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+    }
+    names = list(parameters)
     if not shapes:
         return None
     first = next(iter(shapes.values()))
@@ -173,7 +179,7 @@ def build_arguments(layer: Any, tensors: Mapping[str, Any]) -> dict[str, Any] | 
         argument = name.removesuffix("_shape")
         if argument in shapes:
             found[name] = shapes[argument]
-        elif signature.parameters[name].default is inspect.Parameter.empty:
+        elif parameters[name].default is inspect.Parameter.empty:
             if name != names[0]:
                 raise ValueError(
                     f"layer {layer.name!r}: build asks for {name!r}, and no argument {argument!r} was given"

@@ -20,8 +20,7 @@ def bound_arguments(cls: type, layer: Any, args: Any, kwargs: Any) -> dict[str, 
         bound = inspect.signature(cls.__init__).bind(layer, *args, **kwargs)
     except TypeError:
         return None
-    arguments = dict(bound.arguments)
-    arguments.pop("self", None)
+    arguments = dict(list(bound.arguments.items())[1:])
     extra = arguments.pop("kwargs", {})
     if any(isinstance(v, tuple) and n == "args" for n, v in arguments.items()):
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +15,13 @@ from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.graph.trace import ConcretizationError
 from meganeura.layers import calling
-from meganeura.layers.calling import Context, InputSpec, Signature, name_scope
+from meganeura.layers.calling import (
+    Context,
+    InputSpec,
+    Signature,
+    method_parameters,
+    name_scope,
+)
 from meganeura.layers.constructor import (
     SHAPE_KEYWORDS,
     as_shapes,
@@ -71,7 +76,7 @@ class Layer(Tracked):
         shapes = {k: kwargs.pop(k) for k in SHAPE_KEYWORDS if k in kwargs}
         if kwargs:
             unknown = next(iter(kwargs))
-            known = [n for n in inspect.signature(type(self).__init__).parameters if n not in ("self", "kwargs")]
+            known = [p.name for p in method_parameters(type(self).__init__) if p.name != "kwargs"]
             hint = identifiers.suggestion(unknown, [*known, "name", "dtype", "trainable", "activity_regularizer"])
             raise TypeError(f"layer {type(self).__name__} has no argument {unknown!r}{hint}")
         if name is not None and (not isinstance(name, str) or "/" in name):
@@ -274,7 +279,7 @@ class Layer(Tracked):
         """Make the weights for the shapes that `get_build_config` returned."""
         if config and not self.built:
             shapes = as_shapes(config)
-            names = [n for n in inspect.signature(type(self).build).parameters if n != "self"]
+            names = [p.name for p in method_parameters(type(self).build)]
             if "shapes_dict" in shapes:
                 self.build(**shapes["shapes_dict"])
             elif "input_shape" in shapes and len(names) == 1:
@@ -360,6 +365,11 @@ class Layer(Tracked):
             given = Context.training
         if given is None:
             given = signature.defaults.get("training")
+        if given is not None and not isinstance(given, (bool, int, np.bool_)):
+            raise TypeError(
+                f"layer {self.name!r} ({type(self).__name__}): training is True, False or None; what "
+                "was given for it is none of these"
+            )
         if "training" in signature.names:
             bound["training"] = bool(given) if given is not None else False
         return given
@@ -410,7 +420,7 @@ class Layer(Tracked):
     def _output_mask(self, first: Any, mask: Any, tensors: dict[str, Any]) -> Any:
         if type(self).compute_mask is Layer.compute_mask:
             return mask if not isinstance(mask, (list, dict)) else None
-        names = [n for n in inspect.signature(type(self).compute_mask).parameters if n != "self"]
+        names = [p.name for p in method_parameters(type(self).compute_mask)]
         if len(names) <= 2:
             return self.compute_mask(first, mask)
         by_name = {n: tensors[n] for n in names if n in tensors}
@@ -552,7 +562,7 @@ def _wrapped_build(build: Callable[..., Any]) -> Callable[..., Any]:
             result = build(self, *args, **kwargs)
         self.built = True
         if self._build_shapes is None:
-            names = [n for n in inspect.signature(build).parameters if n != "self"]
+            names = [p.name for p in method_parameters(build)]
             object.__setattr__(self, "_build_shapes", {**dict(zip(names, args, strict=False)), **kwargs})
         return result
 

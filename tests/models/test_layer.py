@@ -166,6 +166,28 @@ def test_arguments_of_call_by_position_and_name() -> None:
         layer(b=ones(1))
 
 
+def test_the_object_may_have_another_name_than_self() -> None:
+    class Short(Layer):
+        def __init__(s, size: int) -> None:
+            super().__init__()
+            s.size = size
+
+        def build(s, shape: Any) -> None:
+            s.w = s.add_weight(shape=(shape[-1], s.size), initializer="ones")
+
+        def call(s, x: Any) -> Any:
+            return ops.matmul(x, s.w)
+
+    assert Short(2)(ones(1, 3)).numpy().tolist() == [[3, 3]]
+    assert Short(2)(Input((3,))).shape == (None, 2)
+    assert Short(2).get_config()["size"] == 2
+
+
+def test_training_is_a_bool() -> None:
+    with pytest.raises(TypeError, match="'d' .*training is True, False or None"):
+        layers.Dense(2, name="d")(ones(1, 2), ones(1, 2))
+
+
 def test_structures_of_tensors_go_in_and_out() -> None:
     class Swap(Layer):
         def call(self, inputs: dict[str, Any]) -> dict[str, Any]:
