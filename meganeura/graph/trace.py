@@ -9,7 +9,6 @@ import numpy as np
 
 from meganeura import dtypes
 from meganeura.graph.node import Graph, Node
-from meganeura.ops.registry import make
 
 _stack: list[Trace] = []
 
@@ -127,6 +126,8 @@ class outside:
 
 def constant(value: Any, dtype: str | None = None) -> Node:
     """A node that holds `value`: a Python scalar, or a small array."""
+    from meganeura.ops.registry import make  # the operations are written with this module
+
     if isinstance(value, (bool, int, float)):
         dtype = dtype or dtypes.python_dtype(value, None)
         cast = {"float32": float, "bool": bool}.get(dtype, int)

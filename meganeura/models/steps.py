@@ -63,6 +63,7 @@ class Step:
         cursor: Variable,
         run_eagerly: bool = False,
     ):
+        self.size = batch.size
         with Recording(batch, cursor, run_eagerly) as trace:
             result = body(trace.data)
             self._outputs: list[Node] = []

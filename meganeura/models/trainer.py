@@ -71,7 +71,9 @@ class Trainer(TrainingStep):
             found = (step, self._logs(entries))
             if not self.run_eagerly:
                 self._steps[key] = found
-        self._last_step[kind] = found[0]
+        last = self._last_step.get(kind)
+        if last is None or last.size <= batch.size:  # what explain() shows: no partial batch
+            self._last_step[kind] = found[0]
         return found
 
     def _cursor(self, kind: str) -> Variable:

@@ -13,7 +13,10 @@ from meganeura.ops.registry import make
 
 
 def _reduce(name: str, node: Node, axis: Any, keepdims: bool) -> Node:
-    return make(name, node, axes=normalize_axes(axis, node.ndim), keepdims=bool(keepdims))
+    axes = normalize_axes(axis, node.ndim)
+    if not axes:
+        return node  # over nothing, as of a scalar
+    return make(name, node, axes=axes, keepdims=bool(keepdims))
 
 
 def _number(x: Any) -> Node:
