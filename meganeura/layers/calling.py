@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from meganeura import identifiers
+from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.masking import get_mask
-from meganeura.ops.dispatch import any_of, map_tree
+from meganeura.ops.dispatch import any_of, convert_to_node, map_tree
 from meganeura.symbolic import KerasTensor
-from meganeura.tensor import Tensor
+from meganeura.tensor import Tensor, to_tensor
 from meganeura.variable import Variable
 
 TENSORS = (Node, Tensor, KerasTensor, Variable, np.ndarray)
@@ -130,6 +131,19 @@ def as_array(value: Any) -> Any:
     if isinstance(value, (*TENSORS, np.generic, type)) or not hasattr(value, "__array__"):
         return value
     return np.asarray(value)
+
+
+def as_input(value: Any) -> Any:
+    """Arrays among the arguments as tensors; everything else as it is."""
+    if isinstance(value, np.ndarray):
+        now = trace.current()
+        return convert_to_node(value) if now is not None else to_tensor(value)
+    return value
+
+
+def as_tensor(value: Any) -> Any:
+    """Arrays as tensors of the device; everything else as it is."""
+    return to_tensor(value) if isinstance(value, np.ndarray) else value
 
 
 def refuse_plain_inputs(layer: Any, signature: Signature, bound: Mapping[str, Any]) -> None:

@@ -38,7 +38,7 @@ from meganeura.ops.dispatch import any_of, map_tree
 from meganeura.ops.registry import scope
 from meganeura.random import SeedGenerator
 from meganeura.symbolic import KerasTensor
-from meganeura.tensor import Tensor, to_tensor
+from meganeura.tensor import Tensor
 from meganeura.variable import Variable
 
 
@@ -331,7 +331,7 @@ class Layer(Tracked):
         """Run `call` on nodes (or, when running eagerly, op by op on tensors)."""
         signature = Signature.of(self)
         bound = signature.bind(self, args, kwargs)
-        bound = {k: map_tree(_as_input, v) if k != "training" else v for k, v in bound.items()}
+        bound = {k: map_tree(calling.as_input, v) if k != "training" else v for k, v in bound.items()}
         tensors = calling.tensor_arguments(bound)
         with name_scope(self):
             if tensors:
@@ -439,13 +439,13 @@ class Layer(Tracked):
         from meganeura.function import eagerly, run_call, running_eagerly
 
         if running_eagerly():
-            return self._record(map_tree(_concrete, args), map_tree(_concrete, kwargs))
+            return self._record(map_tree(calling.as_tensor, args), map_tree(calling.as_tensor, kwargs))
         try:
             return run_call(self._record, args, kwargs, self)
         except ConcretizationError:
             self._clear_losses()
             with eagerly():
-                return self._record(map_tree(_concrete, args), map_tree(_concrete, kwargs))
+                return self._record(map_tree(calling.as_tensor, args), map_tree(calling.as_tensor, kwargs))
 
     # --- losses --------------------------------------------------------------------------------
 
@@ -577,18 +577,6 @@ def _unique(values: Sequence[Variable]) -> list[Variable]:
     for v in values:
         found.setdefault(id(v), v)
     return list(found.values())
-
-
-def _as_input(value: Any) -> Any:
-    """Arrays among the arguments as tensors; everything else as it is."""
-    if isinstance(value, np.ndarray):
-        now = trace.current()
-        return ops.convert_to_node(value) if now is not None else to_tensor(value)
-    return value
-
-
-def _concrete(value: Any) -> Any:
-    return to_tensor(value) if isinstance(value, np.ndarray) else value
 
 
 def _is_metric_type() -> type:

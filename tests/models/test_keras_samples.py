@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from meganeura import models, ops
+from meganeura.backend import backend_object
 from meganeura.function import compiled
 from meganeura.graph.autodiff import gradients
 from meganeura.graph.trace import Trace
-from meganeura.tensor import to_tensor
+from meganeura.tensor import Tensor, to_tensor
 from meganeura.utils import custom_object_scope
 
 SAMPLES = Path(__file__).parents[2].parent / "shared" / "keras" / "samples"
@@ -94,7 +95,12 @@ def slopes(
         found = gradients(total, [*weights, *floats])
     executable = compiled(trace.graph([*outputs, *found]), optimize=False)
     handles = [to_tensor(x).handle for x in inputs] + [t.handle for t in trace.captured]
-    results = [np.asarray(r) for r in executable.run(handles, [v.handle for v in trace.variables])]
+    computed = executable.run(handles, [v.handle for v in trace.variables])
+    backend = backend_object()
+    results = [
+        Tensor(h, n.shape, n.dtype, backend).numpy()
+        for h, n in zip(computed, [*outputs, *found], strict=True)
+    ]
     cut = len(outputs) + len(weights)
     return results[: len(outputs)], results[len(outputs) : cut], results[cut:]
 
