@@ -11,6 +11,7 @@ import base64
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import sys
@@ -59,6 +60,11 @@ def source_digest() -> str:
 _source: str | None = None
 
 
+#: Looking through the folder takes a while when it is full: at the first save, and now and then.
+_SAVES_A_TRIM = 256
+_saves = itertools.count()
+
+
 def key(graph_key: Any, limits: Limits, optimize: bool) -> str:
     """The name of a plan: a digest of all that it depends on."""
     parts = (SCHEMA, __version__, source_digest(), dataclasses.astuple(limits), optimize, graph_key)
@@ -100,18 +106,21 @@ def save(name: str, plan: Plan, report: dict[str, Any]) -> None:
         except BaseException:
             os.unlink(temporary)
             raise
-        _trim(place)
+        if next(_saves) % _SAVES_A_TRIM == 0:
+            _trim(place)
 
 
 def _trim(place: Path) -> None:
     """Drop the plans that were not used for longest while the folder is too large."""
-    files = sorted(place.glob("*.json"), key=lambda p: p.stat().st_mtime)
-    total = sum(p.stat().st_size for p in files)
-    for path in files:
+    with os.scandir(place) as entries:
+        found = [(e.stat(), e.path) for e in entries if e.name.endswith(".json")]
+    total = sum(stat.st_size for stat, _ in found)
+    for stat, path in sorted(found, key=lambda item: item[0].st_mtime):
         if total <= LARGEST_FOLDER:
             return
-        total -= path.stat().st_size
-        path.unlink(missing_ok=True)
+        total -= stat.st_size
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
 
 
 def to_json(plan: Plan) -> dict[str, Any]:
