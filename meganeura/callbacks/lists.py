@@ -111,24 +111,29 @@ def _verbosity(verbose: Any) -> int:
     return int(verbose)
 
 
-def _forward(hook: str, counted: bool) -> Callable[..., None]:
-    def call(self: CallbackList, first: Any = None, logs: Any = None) -> None:
-        if not counted:
-            logs = first
+def _forward(hook: str) -> Callable[..., None]:
+    def call(self: CallbackList, logs: Any = None) -> None:
         logs = {} if logs is None else logs
         for callback in self.callbacks:
-            method = getattr(callback, hook, None)
-            if method is not None:
-                method(first, logs) if counted else method(logs)
+            if (method := getattr(callback, hook, None)) is not None:
+                method(logs)
 
     return call
 
 
-for _hook in ("train_begin", "train_end", "test_begin", "test_end", "predict_begin", "predict_end"):
-    setattr(CallbackList, f"on_{_hook}", _forward(f"on_{_hook}", False))
-for _kind in ("train", "test", "predict"):
-    for _end in ("begin", "end"):
-        _hook = f"on_{_kind}_batch_{_end}"
-        setattr(CallbackList, _hook, _forward(_hook, True))
+def _forward_counted(hook: str) -> Callable[..., None]:
+    def call(self: CallbackList, index: int, logs: Any = None) -> None:
+        logs = {} if logs is None else logs
+        for callback in self.callbacks:
+            if (method := getattr(callback, hook, None)) is not None:
+                method(index, logs)
+
+    return call
+
+
 for _end in ("begin", "end"):
-    setattr(CallbackList, f"on_epoch_{_end}", _forward(f"on_epoch_{_end}", True))
+    for _kind in ("train", "test", "predict"):
+        setattr(CallbackList, f"on_{_kind}_{_end}", _forward(f"on_{_kind}_{_end}"))
+        _hook = f"on_{_kind}_batch_{_end}"
+        setattr(CallbackList, _hook, _forward_counted(_hook))
+    setattr(CallbackList, f"on_epoch_{_end}", _forward_counted(f"on_epoch_{_end}"))

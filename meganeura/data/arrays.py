@@ -49,9 +49,10 @@ class ResidentArrays:
         arrays = leaves(data)
         limits = getattr(backend_object(), "limits", None)
         largest = getattr(limits, "binding_bytes", None)
-        if largest is not None and any(a.size * max(4, a.itemsize) > largest for a in arrays):
+        stored = [a.size if a.dtype == np.uint8 else 4 * a.size for a in arrays]
+        if largest is not None and max(stored, default=0) > largest:
             return False
-        return sum(a.nbytes for a in arrays) <= config.resident_bytes()
+        return sum(stored) <= config.resident_bytes()
 
     def peek(self) -> Batch | None:
         return self._whole[0]

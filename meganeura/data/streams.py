@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -42,6 +41,7 @@ class Stream:
         self._iterator: Iterator[Any] | None = None
         self._sets: dict[Any, list[tuple[Batch, list[Tensor]]]] = {}
         self._turn = 0
+        self._held: Batch | None = None  # uploaded, and not used yet
         self._last: list[np.ndarray] = []
 
     def _fresh(self) -> Iterator[Any]:
@@ -70,16 +70,21 @@ class Stream:
             raise
 
     def peek(self) -> Batch | None:
+        if self._held is not None:
+            return self._held
         if not self.begin():
             return None
         try:
             data = self._advance()
         except StopIteration:
             return None
-        self._iterator = itertools.chain([data], self._iterator or ())
-        return self.batch(data)
+        self._held = self.batch(data)
+        return self._held
 
     def next(self, most: int) -> tuple[Batch, int] | None:
+        if self._held is not None:
+            held, self._held = self._held, None
+            return held, 1
         if self._iterator is None:
             return None
         try:
@@ -89,7 +94,7 @@ class Stream:
 
     def reset(self) -> None:
         if not self._once:
-            self._iterator = None
+            self._iterator = self._held = None
 
     def close(self) -> None:
         # Ends the generator behind read_ahead, and with it its threads.

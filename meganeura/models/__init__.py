@@ -21,11 +21,15 @@ def model_from_json(json_string: str, custom_objects: Any = None) -> Any:
     return deserialize(config, custom_objects)
 
 
-def load_model(filepath: Any, custom_objects: Any = None, compile: bool = True, safe_mode: bool = True) -> Any:
+def load_model(
+    filepath: Any, custom_objects: Any = None, compile: bool = True, safe_mode: bool = True
+) -> Any:
     """The model that `model.save` wrote; nothing in the file is ever executed."""
     from meganeura import saving
 
-    return saving.load_model(filepath, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
+    return saving.load_model(
+        filepath, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode
+    )
 
 
 def save_model(model: Any, filepath: Any, overwrite: bool = True, **kwargs: Any) -> None:

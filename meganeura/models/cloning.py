@@ -121,7 +121,11 @@ def parts(model: Any) -> tuple[Any, ...]:
                 custom[kind.__name__] = kind
     values = [v.numpy() for v in model.variables]
     optimizer = model.optimizer if compiled is not None else None
-    slots = [v.numpy() for v in optimizer.variables] if optimizer is not None and optimizer.built else None
+    slots = (
+        [v.numpy() for v in optimizer.variables]
+        if optimizer is not None and optimizer.built
+        else None
+    )
     return serialize(model), custom, values, compiled, slots
 
 

@@ -225,7 +225,8 @@ def _cut(inputs: Any, outputs: Any) -> tuple[Any, Any]:
 
     for node in calls:
         made = map_tree(
-            lambda t: KerasTensor(t.shape, t.dtype) if isinstance(t, KerasTensor) else t, node.outputs
+            lambda t: KerasTensor(t.shape, t.dtype) if isinstance(t, KerasTensor) else t,
+            node.outputs,
         )
         CallNode(node.operation, map_tree(fill, node.args), map_tree(fill, node.kwargs), made)
         for old, new in zip(leaves(node.outputs), leaves(made), strict=True):
@@ -292,6 +293,8 @@ def _plan(
 
 def _node(tensor: KerasTensor) -> CallNode:
     if tensor.history is None:
-        raise ValueError(f"{tensor!r} was not made by Input() or by a call on it, so no model can use it")
+        raise ValueError(
+            f"{tensor!r} was not made by Input() or by a call on it, so no model can use it"
+        )
     operation, index, _ = tensor.history
     return operation._inbound_nodes[index]

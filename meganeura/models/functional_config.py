@@ -233,7 +233,9 @@ def functional_from_config(cls: Any, config: dict[str, Any], custom_objects: Any
 def _entry_name(entry: dict[str, Any]) -> str:
     name = entry.get("name") or (entry.get("config") or {}).get("name")
     if not isinstance(name, str):
-        raise ValueError(f"a layer of class {entry.get('class_name')!r} has no name in the configuration")
+        raise ValueError(
+            f"a layer of class {entry.get('class_name')!r} has no name in the configuration"
+        )
     return name
 
 

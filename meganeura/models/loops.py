@@ -61,9 +61,11 @@ def _at_once(
 def evaluate(
     model: Any, source: Source, steps: int | None, listed: CallbackList
 ) -> tuple[dict[str, Any], Logs]:
-    """A pass over the data, from the start where they can be read again: the logs, and where they are."""
+    """A pass over the data, after which they are at their start where they can be read again.
+
+    Returns the logs, and where they are.
+    """
     model.reset_metrics()
-    source.reset()
     pace = Pace()
     listed.on_test_begin()
     fingerprint = model._fingerprint()
@@ -83,6 +85,7 @@ def evaluate(
         pace.made(count)
     if not done:
         raise ValueError("there are no samples to evaluate: the data are empty")
+    source.reset()
     _tell_if_short(done, steps)
     values = logs.read()
     listed.on_test_end(dict(sorted(values.items())))
@@ -95,7 +98,6 @@ def predict(model: Any, source: Source, steps: int | None, listed: CallbackList)
     parts: list[Any] = []
     fingerprint = model._fingerprint()
     listed.on_predict_begin()
-    source.reset()
     done = 0
     readable = source.begin()
     while readable and (steps is None or done < steps):

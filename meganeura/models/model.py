@@ -23,7 +23,9 @@ class Model(Trainer, Layer):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        if cls is Model and (any_of(KerasTensor, args) or "inputs" in kwargs and "outputs" in kwargs):
+        if cls is Model and (
+            any_of(KerasTensor, args) or "inputs" in kwargs and "outputs" in kwargs
+        ):
             from meganeura.models.functional import Functional
 
             return Functional.__new__(Functional, *args, **kwargs)
@@ -60,7 +62,9 @@ class Model(Trainer, Layer):
             raise ValueError("get_layer takes a name or an index, one of them")
         if index is not None:
             if not -len(self.layers) <= index < len(self.layers):
-                raise ValueError(f"model {self.name!r} has {len(self.layers)} layers, no index {index}")
+                raise ValueError(
+                    f"model {self.name!r} has {len(self.layers)} layers, no index {index}"
+                )
             return self.layers[index]
         for layer in self.layers:
             if layer.name == name:
@@ -77,7 +81,9 @@ class Model(Trainer, Layer):
         def tensor(shape: Any) -> Any:
             if isinstance(shape, dict):
                 return {k: tensor(v) for k, v in shape.items()}
-            if isinstance(shape, (tuple, list)) and all(n is None or isinstance(n, int) for n in shape):
+            if isinstance(shape, (tuple, list)) and all(
+                n is None or isinstance(n, int) for n in shape
+            ):
                 return KerasTensor(shape)
             return [tensor(s) for s in shape]
 
@@ -90,7 +96,9 @@ class Model(Trainer, Layer):
         # A subclass's own layers build themselves when call() reaches them.
         if not self.built and type(self).build is not Model.build:
             super()._ensure_built(tensors)
-        elif not self.built and tensors:  # files say the shape, to build the model before its weights come
+        elif (
+            not self.built and tensors
+        ):  # files say the shape, to build the model before its weights come
             shape = calling.shapes_of(next(iter(tensors.values())))
             object.__setattr__(self, "_build_shapes", {"input_shape": shape})
         self.built = True
@@ -134,19 +142,23 @@ class Model(Trainer, Layer):
     def explain(self, format: str = "text") -> str:
         """What the compiler did with the last compiled step (training if there was one).
 
-        format "text" or "html" (with a drawing of the graph).
+        format: "text", or "html" for a page of its own with a drawing of the graph
+
+        Raises ValueError before the first fit, evaluate or predict.
         """
         from meganeura.rewrite.explain import explain_html, explain_text
 
+        if format not in ("text", "html"):
+            raise ValueError(f"explain: format is {format!r}; use 'text' or 'html'")
         executable = self._last_executable()
         if executable is None:
-            return f"model {self.name!r} has not been compiled into a plan yet; fit, evaluate or predict first"
+            raise ValueError(
+                f"model {self.name!r} was not run yet: call fit, evaluate or predict first"
+            )
         report = executable.report()
-        if format == "text":
-            return explain_text(report)
-        if format == "html":
-            return explain_html(report.get("graph"), report)
-        raise ValueError(f"explain: format {format!r} is neither 'text' nor 'html'")
+        return (
+            explain_text(report) if format == "text" else explain_html(report.get("graph"), report)
+        )
 
     # --- files ---------------------------------------------------------------------------------
 
@@ -157,16 +169,22 @@ class Model(Trainer, Layer):
         from meganeura import saving
 
         if max_shard_size is not None:
-            raise ValueError("save_weights: max_shard_size is not offered; one file holds all weights")
+            raise ValueError(
+                "save_weights: max_shard_size is not offered; one file holds all weights"
+            )
         saving.save_weights(self, filepath, overwrite)
 
-    def load_weights(self, filepath: str | os.PathLike[str], skip_mismatch: bool = False, **kwargs: Any) -> None:
+    def load_weights(
+        self, filepath: str | os.PathLike[str], skip_mismatch: bool = False, **kwargs: Any
+    ) -> None:
         """Load the weights of a file that Keras or meganeura wrote; all of it fits, or nothing changes."""
         from meganeura import saving
 
         saving.load_weights(self, filepath, skip_mismatch, **kwargs)
 
-    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, zipped: bool | None = None) -> None:
+    def save(
+        self, filepath: str | os.PathLike[str], overwrite: bool = True, zipped: bool | None = None
+    ) -> None:
         """Save the whole model: structure, weights, how it was compiled, the optimizer's state."""
         from meganeura import saving
 

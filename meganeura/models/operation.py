@@ -108,7 +108,9 @@ symbolic.handler = _on_symbols
 def call_symbolically(layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A layer's call on KerasTensors: builds it, infers the output, and remembers the call."""
     outputs = layer.compute_output_spec(*args, **kwargs)
-    made = map_tree(lambda t: KerasTensor(t.shape, t.dtype) if isinstance(t, KerasTensor) else t, outputs)
+    made = map_tree(
+        lambda t: KerasTensor(t.shape, t.dtype) if isinstance(t, KerasTensor) else t, outputs
+    )
     for new, old in zip(leaves(made), leaves(outputs), strict=True):
         if (mask := get_mask(old)) is not None:
             set_mask(new, mask)

@@ -20,7 +20,9 @@ class Sequential(Model):
     at the first call. (https://keras.io/guides/sequential_model)
     """
 
-    def __init__(self, layers: Sequence[Any] | None = None, trainable: bool = True, name: str | None = None):
+    def __init__(
+        self, layers: Sequence[Any] | None = None, trainable: bool = True, name: str | None = None
+    ):
         super().__init__(name=name, trainable=trainable)
         self._stack: list[Layer] = []
         self._graph_model: Any = None
@@ -88,12 +90,16 @@ class Sequential(Model):
         if self._graph_model is not None:
             return
         if input_shape is None or not self._stack:
-            raise ValueError(f"Sequential {self.name!r} cannot be built without an input shape and layers")
+            raise ValueError(
+                f"Sequential {self.name!r} cannot be built without an input shape and layers"
+            )
         if isinstance(self._stack[0], InputLayer):
             self._rebuild()
             return
         if not isinstance(input_shape, (tuple, list)) or isinstance(input_shape[0], (tuple, list)):
-            raise ValueError(f"Sequential {self.name!r} takes one input, and got the shapes {input_shape}")
+            raise ValueError(
+                f"Sequential {self.name!r} takes one input, and got the shapes {input_shape}"
+            )
         shape = tuple(input_shape)
         first = InputLayer(batch_shape=(None, *shape[1:]), dtype=self._stack[0]._expected_dtype())
         self._stack = [first, *self._stack]
@@ -167,7 +173,11 @@ class Sequential(Model):
     def get_config(self) -> dict[str, Any]:
         from meganeura.layers import serialize
 
-        config: dict[str, Any] = {"name": self.name, "trainable": self.trainable, "dtype": policy_config()}
+        config: dict[str, Any] = {
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": policy_config(),
+        }
         config["layers"] = [serialize(layer) for layer in self._stack]
         if self._graph_model is not None:
             config["build_input_shape"] = list(self._build_shapes["input_shape"])
@@ -182,6 +192,11 @@ class Sequential(Model):
             model.add(deserialize(entry, custom_objects), rebuild=False)
         model._rebuild()
         shape = config.get("build_input_shape")
-        if model._graph_model is None and shape and model._stack and isinstance(shape, (list, tuple)):
+        if (
+            model._graph_model is None
+            and shape
+            and model._stack
+            and isinstance(shape, (list, tuple))
+        ):
             model.build(tuple(shape))
         return model

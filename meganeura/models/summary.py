@@ -190,7 +190,9 @@ def _widths(
         if len(positions) < columns or any(
             a >= b for a, b in zip(positions, positions[1:], strict=False)
         ):
-            raise ValueError(f"summary: positions must be {columns} rising numbers, not {positions}")
+            raise ValueError(
+                f"summary: positions must be {columns} rising numbers, not {positions}"
+            )
         ends = [float(p) / float(positions[columns - 1]) for p in positions[:columns]]
         shares = [b - a for a, b in zip([0.0, *ends], ends, strict=False)]
     room = total - 3 * columns - 1

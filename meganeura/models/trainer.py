@@ -21,6 +21,9 @@ from meganeura.models.steps import Logs, Pace, Recording, Step
 from meganeura.models.training_step import TrainingStep
 from meganeura.variable import Variable
 
+#: Steps of one kind after which the user hears that each shape of batch costs one.
+_MANY_SHAPES = 32
+
 
 class Trainer(TrainingStep):
     """The training half of a Model: runs its steps over data."""
@@ -71,10 +74,18 @@ class Trainer(TrainingStep):
             found = (step, self._logs(entries))
             if not self.run_eagerly:
                 self._steps[key] = found
+                self._tell_of_many_shapes(kind)
         last = self._last_step.get(kind)
         if last is None or last.size <= batch.size:  # what explain() shows: no partial batch
             self._last_step[kind] = found[0]
         return found
+
+    def _tell_of_many_shapes(self, kind: str) -> None:
+        if sum(k[0] == kind for k in self._steps) == _MANY_SHAPES:
+            warnings.warn(
+                f"model {self.name!r} has compiled {_MANY_SHAPES} {kind} steps, one for each shape of "
+                "batch; pad the data to a few lengths, so that steps can be used again"
+            )
 
     def _cursor(self, kind: str) -> Variable:
         """Where a pass over resident arrays is: one for each kind of step, since validation makes

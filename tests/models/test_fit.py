@@ -604,3 +604,12 @@ def test_jit_records_once_and_assigns_every_time() -> None:
     assert len(runs) == 3
     with pytest.raises(TypeError, match="an argument of type set is neither an array nor hashable"):
         step(X, 1.0, {1, 2})
+
+
+def test_data_of_ever_new_shapes_are_told_of() -> None:
+    model = mg.Sequential([layers.Input((None, 2)), layers.GlobalAveragePooling1D()])
+    model.compile("sgd", "mse")
+    with pytest.warns(UserWarning, match="pad the data to a few lengths") as told:
+        for length in range(1, 36):
+            model.predict_on_batch(np.ones((1, length, 2), np.float32))
+    assert len(told) == 1
