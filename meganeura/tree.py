@@ -60,7 +60,9 @@ def pack_sequence_as(structure: Any, flat_sequence: Iterable[Any]) -> Any:
     leaves = list(flat_sequence)
     wanted = len(flatten(structure))
     if len(leaves) != wanted:
-        raise ValueError(f"pack_sequence_as: the structure has {wanted} leaves, and {len(leaves)} were given")
+        raise ValueError(
+            f"pack_sequence_as: the structure has {wanted} leaves, and {len(leaves)} were given"
+        )
     return _pack(structure, iter(leaves))
 
 
@@ -100,7 +102,9 @@ def traverse(function: Callable[[Any], Any], structure: Any, top_down: bool = Tr
         if replaced is not None:
             return replaced
     if isinstance(structure, dict):
-        structure = type(structure)({k: traverse(function, v, top_down) for k, v in structure.items()})
+        structure = type(structure)(
+            {k: traverse(function, v, top_down) for k, v in structure.items()}
+        )
     elif isinstance(structure, (list, tuple)):
         structure = _like(structure, [traverse(function, item, top_down) for item in structure])
     if top_down:

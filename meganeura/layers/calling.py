@@ -122,7 +122,9 @@ def tensor_arguments(bound: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in bound.items()
-        if any_of(TENSORS, value) and name not in ("mask", "training") and not name.endswith("_mask")
+        if any_of(TENSORS, value)
+        and name not in ("mask", "training")
+        and not name.endswith("_mask")
     }
 
 
@@ -211,9 +213,7 @@ def check_input_spec(layer: Any, inputs: Any) -> None:
     flat: list[Any] = []
     map_tree(lambda x: flat.append(x) if hasattr(x, "shape") else None, inputs)
     if isinstance(spec, (list, tuple)) and len(specs) != len(flat):
-        raise ValueError(
-            f"layer {layer.name!r} expects {len(specs)} input(s), and got {len(flat)}"
-        )
+        raise ValueError(f"layer {layer.name!r} expects {len(specs)} input(s), and got {len(flat)}")
     for wanted, x in zip(specs, flat, strict=False):
         if wanted is not None:
             wanted.check(layer.name, tuple(x.shape), x.dtype)

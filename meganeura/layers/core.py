@@ -40,9 +40,13 @@ class Dense(Settings, Layer):
     ):
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
         if isinstance(units, bool) or not isinstance(units, int) or units < 1:
-            raise ValueError(f"layer {self.name!r}: units must be a positive integer, not {units!r}")
+            raise ValueError(
+                f"layer {self.name!r}: units must be a positive integer, not {units!r}"
+            )
         if lora_rank or quantization_config:
-            raise ValueError(f"layer {self.name!r}: lora_rank and quantization_config are not offered")
+            raise ValueError(
+                f"layer {self.name!r}: lora_rank and quantization_config are not offered"
+            )
         self.settle(
             units=units,
             activation=activation,
@@ -110,7 +114,9 @@ class Embedding(Settings, Layer):
         kwargs.pop("input_length", None)  # Keras 2 had it, and no layer needs it
         super().__init__(**kwargs)
         if lora_rank or quantization_config:
-            raise ValueError(f"layer {self.name!r}: lora_rank and quantization_config are not offered")
+            raise ValueError(
+                f"layer {self.name!r}: lora_rank and quantization_config are not offered"
+            )
         self.settle(
             input_dim=input_dim,
             output_dim=output_dim,

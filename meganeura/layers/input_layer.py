@@ -110,5 +110,3 @@ def Input(
         name=name,
     )
     return layer.output
-
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,17 +32,16 @@ from meganeura.layers.constructor import (
     policy_config,
     policy_name,
 )
-from meganeura.layers.tracking import Tracked
+from meganeura.layers.tracking import Weighted
 from meganeura.masking import get_mask, set_mask
 from meganeura.ops.dispatch import any_of, map_tree
 from meganeura.ops.registry import scope
-from meganeura.random import SeedGenerator
 from meganeura.symbolic import KerasTensor
 from meganeura.tensor import Tensor
 from meganeura.variable import Variable
 
 
-class Layer(Tracked):
+class Layer(Weighted):
     """Weights and a computation on tensors.
 
     A subclass creates weights in `build(input_shape)` (or its constructor) with `add_weight`, and
@@ -60,7 +59,9 @@ class Layer(Tracked):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         layer = super().__new__(cls)
         layer._start_tracking()
-        object.__setattr__(layer, "_constructor_arguments", bound_arguments(cls, layer, args, kwargs))
+        object.__setattr__(
+            layer, "_constructor_arguments", bound_arguments(cls, layer, args, kwargs)
+        )
         return layer
 
     def __init__(
@@ -77,7 +78,9 @@ class Layer(Tracked):
         if kwargs:
             unknown = next(iter(kwargs))
             known = [p.name for p in method_parameters(type(self).__init__) if p.name != "kwargs"]
-            hint = identifiers.suggestion(unknown, [*known, "name", "dtype", "trainable", "activity_regularizer"])
+            hint = identifiers.suggestion(
+                unknown, [*known, "name", "dtype", "trainable", "activity_regularizer"]
+            )
             raise TypeError(f"layer {type(self).__name__} has no argument {unknown!r}{hint}")
         if name is not None and (not isinstance(name, str) or "/" in name):
             raise ValueError(f"layer {type(self).__name__}: name {name!r} must be text without '/'")
@@ -143,7 +146,11 @@ class Layer(Tracked):
         kind = dtypes.standardize(dtype or "float32")
         if initializer is None:
             initializer = "glorot_uniform" if kind == "float32" else "zeros"
-        chosen = initializer if isinstance(initializer, (np.ndarray, Tensor)) else initializers.get(initializer)
+        chosen = (
+            initializer
+            if isinstance(initializer, (np.ndarray, Tensor))
+            else initializers.get(initializer)
+        )
         name = name or "variable"
         variable = Variable(
             chosen,
@@ -163,106 +170,6 @@ class Layer(Tracked):
 
     def add_variable(self, *args: Any, **kwargs: Any) -> Variable:
         return self.add_weight(*args, **kwargs)
-
-    @property
-    def _layers(self) -> list[Layer]:
-        """The layers directly below this one."""
-        return self._owned_objects(Layer)
-
-    def _flatten_layers(self, include_self: bool = True, recursive: bool = True) -> list[Layer]:
-        found: list[Layer] = [self] if include_self else []
-        seen = {id(x) for x in found}
-        stack = list(reversed(self._layers))
-        while stack:
-            layer = stack.pop()
-            if id(layer) in seen:
-                continue
-            seen.add(id(layer))
-            found.append(layer)
-            if recursive:
-                stack.extend(reversed(layer._layers))
-        return found
-
-    @property
-    def weights(self) -> list[Variable]:
-        """All weights: this layer's in order of creation, then those of the layers below."""
-        own = [*self._trainable_variables, *self._non_trainable_variables]
-        return _unique([*own, *(w for layer in self._layers for w in layer.weights)])
-
-    @property
-    def variables(self) -> list[Variable]:
-        """The weights, and the states of random generators."""
-        own = [*self._trainable_variables, *self._non_trainable_variables]
-        seeds = [g.state for g in self._owned_objects(SeedGenerator)]
-        below = (v for layer in self._layers for v in layer.variables)
-        return _unique([*own, *seeds, *below])
-
-    @property
-    def trainable_weights(self) -> list[Variable]:
-        return [w for w in self.weights if w.trainable] if self._trainable else []
-
-    @property
-    def non_trainable_weights(self) -> list[Variable]:
-        return [w for w in self.weights if not (w.trainable and self._trainable)]
-
-    @property
-    def trainable_variables(self) -> list[Variable]:
-        return [v for v in self.variables if v.trainable] if self._trainable else []
-
-    @property
-    def non_trainable_variables(self) -> list[Variable]:
-        return [v for v in self.variables if not (v.trainable and self._trainable)]
-
-    @property
-    def trainable(self) -> bool:
-        return self._trainable
-
-    @trainable.setter
-    def trainable(self, value: bool) -> None:
-        value = bool(value)
-        self._trainable = value
-        for variable in self._trainable_variables:
-            variable.trainable = value
-        for layer in self._layers:
-            layer.trainable = value
-
-    def get_weights(self) -> list[np.ndarray]:
-        """Copies of the weights as arrays, in the order of `weights`."""
-        return [w.numpy() for w in self.weights]
-
-    def set_weights(self, weights: Sequence[Any]) -> None:
-        """Set all weights, in the order of `weights`. Nothing changes unless every shape fits."""
-        own, given = self.weights, [np.asarray(w) for w in weights]
-        if len(own) != len(given):
-            raise ValueError(
-                f"layer {self.name!r} has {len(own)} weights, and {len(given)} arrays were given"
-                + ("" if self.built else "; it is not built yet: call it, or build(), first")
-            )
-        for variable, array in zip(own, given, strict=True):
-            if variable.shape != array.shape:
-                raise ValueError(
-                    f"layer {self.name!r}: weight {variable.path!r} has the shape {variable.shape}, and "
-                    f"an array of shape {array.shape} was given"
-                )
-        for variable, array in zip(own, given, strict=True):
-            variable.assign(array)
-
-    def count_params(self) -> int:
-        """The number of elements of all weights."""
-        if not self.built:
-            raise ValueError(f"layer {self.name!r} is not built yet, so its weights cannot be counted")
-        return sum(w.size for w in self.weights)
-
-    def save_own_variables(self, store: dict[str, Any]) -> None:
-        for i, v in enumerate([*self._trainable_variables, *self._non_trainable_variables]):
-            store[str(i)] = v.numpy()
-
-    def load_own_variables(self, store: Any) -> None:
-        own = [*self._trainable_variables, *self._non_trainable_variables]
-        if len(store) != len(own):
-            raise ValueError(f"layer {self.name!r} has {len(own)} weights, and the file {len(store)} for it")
-        for i, v in enumerate(own):
-            v.assign(np.asarray(store[str(i)]))
 
     # --- building ------------------------------------------------------------------------------
 
@@ -331,7 +238,9 @@ class Layer(Tracked):
         """Run `call` on nodes (or, when running eagerly, op by op on tensors)."""
         signature = Signature.of(self)
         bound = signature.bind(self, args, kwargs)
-        bound = {k: map_tree(calling.as_input, v) if k != "training" else v for k, v in bound.items()}
+        bound = {
+            k: map_tree(calling.as_input, v) if k != "training" else v for k, v in bound.items()
+        }
         tensors = calling.tensor_arguments(bound)
         with name_scope(self):
             if tensors:
@@ -353,7 +262,9 @@ class Layer(Tracked):
                     outputs = self.call(*positional, *extra, **bound)
                 except (ValueError, TypeError, IndexError, KeyError) as error:
                     shapes = ", ".join(f"{k} {calling.shapes_of(v)}" for k, v in tensors.items())
-                    error.add_note(f"in layer {self.name!r} ({type(self).__name__}) called with {shapes}")
+                    error.add_note(
+                        f"in layer {self.name!r} ({type(self).__name__}) called with {shapes}"
+                    )
                     raise
             self._finish(outputs, tensors, given_mask)
         return outputs
@@ -372,9 +283,11 @@ class Layer(Tracked):
             )
         if "training" in signature.names:
             bound["training"] = bool(given) if given is not None else False
-        return given
+        return None if given is None else bool(given)
 
-    def _fill_masks(self, signature: Signature, bound: dict[str, Any], tensors: dict[str, Any]) -> None:
+    def _fill_masks(
+        self, signature: Signature, bound: dict[str, Any], tensors: dict[str, Any]
+    ) -> None:
         """Masks that ride on the inputs become the arguments `mask` or `<input>_mask`."""
         first = True
         for name, value in tensors.items():
@@ -439,13 +352,17 @@ class Layer(Tracked):
         from meganeura.function import eagerly, run_call, running_eagerly
 
         if running_eagerly():
-            return self._record(map_tree(calling.as_tensor, args), map_tree(calling.as_tensor, kwargs))
+            return self._record(
+                map_tree(calling.as_tensor, args), map_tree(calling.as_tensor, kwargs)
+            )
         try:
             return run_call(self._record, args, kwargs, self)
         except ConcretizationError:
             self._clear_losses()
             with eagerly():
-                return self._record(map_tree(calling.as_tensor, args), map_tree(calling.as_tensor, kwargs))
+                return self._record(
+                    map_tree(calling.as_tensor, args), map_tree(calling.as_tensor, kwargs)
+                )
 
     # --- losses --------------------------------------------------------------------------------
 
@@ -489,7 +406,9 @@ class Layer(Tracked):
         from meganeura.models.operation import output_spec
 
         def tensor(shape: Any) -> Any:
-            if isinstance(shape, (tuple, list)) and all(n is None or isinstance(n, int) for n in shape):
+            if isinstance(shape, (tuple, list)) and all(
+                n is None or isinstance(n, int) for n in shape
+            ):
                 return KerasTensor(shape, dtype=self._expected_dtype())
             if isinstance(shape, dict):
                 return {k: tensor(v) for k, v in shape.items()}
@@ -512,10 +431,17 @@ class Layer(Tracked):
 
     def get_config(self) -> dict[str, Any]:
         """What `from_config` needs to make this layer again, without its weights."""
-        config: dict[str, Any] = {"name": self.name, "trainable": self._trainable, "dtype": policy_config()}
+        config: dict[str, Any] = {
+            "name": self.name,
+            "trainable": self._trainable,
+            "dtype": policy_config(),
+        }
         if self.activity_regularizer is not None:
             config["activity_regularizer"] = regularizers.serialize(self.activity_regularizer)
-        if getattr(type(self).get_config, "automatic", False) and self._constructor_arguments is not None:
+        if (
+            getattr(type(self).get_config, "automatic", False)
+            and self._constructor_arguments is not None
+        ):
             for name, value in self._constructor_arguments.items():
                 if name not in config and not is_plain(value):
                     raise NotImplementedError(
@@ -563,20 +489,15 @@ def _wrapped_build(build: Callable[..., Any]) -> Callable[..., Any]:
         self.built = True
         if self._build_shapes is None:
             names = [p.name for p in method_parameters(build)]
-            object.__setattr__(self, "_build_shapes", {**dict(zip(names, args, strict=False)), **kwargs})
+            object.__setattr__(
+                self, "_build_shapes", {**dict(zip(names, args, strict=False)), **kwargs}
+            )
         return result
 
     return wrapped
 
 
 Layer.build = _wrapped_build(Layer.build)  # type: ignore[method-assign]
-
-
-def _unique(values: Sequence[Variable]) -> list[Variable]:
-    found: dict[int, Variable] = {}
-    for v in values:
-        found.setdefault(id(v), v)
-    return list(found.values())
 
 
 def _is_metric_type() -> type:

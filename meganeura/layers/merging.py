@@ -71,7 +71,9 @@ class Subtract(_Merge):
 
     def _merge(self, inputs: list[Any]) -> Any:
         if len(inputs) != 2:
-            raise ValueError(f"layer {self.name!r} (Subtract) takes two tensors, and got {len(inputs)}")
+            raise ValueError(
+                f"layer {self.name!r} (Subtract) takes two tensors, and got {len(inputs)}"
+            )
         return ops.subtract(*inputs)
 
 

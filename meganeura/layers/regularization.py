@@ -23,7 +23,9 @@ class _Random(Layer):
         good = isinstance(number, (int, float)) and not isinstance(number, bool) and number >= 0
         if not good or (self.most is not None and number > self.most):
             top = "" if self.most is None else f" and {self.most:g}"
-            raise ValueError(f"layer {self.name!r}: {self.number} must lie between 0{top}, and is {number!r}")
+            raise ValueError(
+                f"layer {self.name!r}: {self.number} must lie between 0{top}, and is {number!r}"
+            )
         setattr(self, self.number, number)
         self.seed = seed
         self.supports_masking = True
@@ -40,11 +42,15 @@ class Dropout(_Random):
     (https://keras.io/api/layers/regularization_layers/dropout)
     """
 
-    def __init__(self, rate: float, noise_shape: Any = None, seed: int | None = None, **kwargs: Any):
+    def __init__(
+        self, rate: float, noise_shape: Any = None, seed: int | None = None, **kwargs: Any
+    ):
         super().__init__(rate, seed, **kwargs)
         self.rate: float
         if noise_shape is not None and any(n is not None and n < 1 for n in noise_shape):
-            raise ValueError(f"layer {self.name!r}: noise_shape {noise_shape} must hold positive lengths or None")
+            raise ValueError(
+                f"layer {self.name!r}: noise_shape {noise_shape} must hold positive lengths or None"
+            )
         self.noise_shape = noise_shape
 
     def call(self, inputs: Any, training: bool = False) -> Any:
@@ -64,7 +70,14 @@ class _SpatialDropout(Dropout):
 
     rank: int
 
-    def __init__(self, rate: float, seed: int | None = None, name: str | None = None, dtype: Any = None, **kwargs: Any):
+    def __init__(
+        self,
+        rate: float,
+        seed: int | None = None,
+        name: str | None = None,
+        dtype: Any = None,
+        **kwargs: Any,
+    ):
         super().__init__(rate, seed=seed, name=name, dtype=dtype, **kwargs)
         self.input_spec = InputSpec(ndim=self.rank + 2)
 
@@ -91,7 +104,9 @@ class SpatialDropout2D(_SpatialDropout):
 
     rank = 2
 
-    def __init__(self, rate: float, data_format: str | None = None, seed: int | None = None, **kwargs: Any):
+    def __init__(
+        self, rate: float, data_format: str | None = None, seed: int | None = None, **kwargs: Any
+    ):
         super().__init__(rate, seed, **kwargs)
         self.data_format = checked_data_format(self.name, data_format)
 
@@ -138,7 +153,9 @@ class GaussianDropout(_Random):
 class AlphaDropout(_Random):
     """Dropout that keeps the mean and variance of self-normalising networks (arXiv 1706.02515)."""
 
-    def __init__(self, rate: float, noise_shape: Any = None, seed: int | None = None, **kwargs: Any):
+    def __init__(
+        self, rate: float, noise_shape: Any = None, seed: int | None = None, **kwargs: Any
+    ):
         super().__init__(rate, seed, **kwargs)
         self.rate: float
         self.noise_shape = noise_shape
@@ -149,7 +166,9 @@ class AlphaDropout(_Random):
         low = -1.7580993408473766  # -alpha * scale of selu
         shape = tuple(inputs.shape)
         if self.noise_shape is not None:
-            shape = tuple(n if m is None else m for n, m in zip(shape, self.noise_shape, strict=True))
+            shape = tuple(
+                n if m is None else m for n, m in zip(shape, self.noise_shape, strict=True)
+            )
         kept = ops.greater_equal(random.uniform(shape, seed=self.seed_generator), self.rate)
         a = ((1 - self.rate) * (1 + self.rate * low**2)) ** -0.5
         return ops.where(kept, inputs, low) * a - a * low * self.rate

@@ -76,7 +76,9 @@ class Permute(Layer):
         super().__init__(**kwargs)
         self.dims = tuple(dims)
         if sorted(self.dims) != list(range(1, len(self.dims) + 1)):
-            raise ValueError(f"layer {self.name!r}: dims {self.dims} must be a permutation counted from 1")
+            raise ValueError(
+                f"layer {self.name!r}: dims {self.dims} must be a permutation counted from 1"
+            )
         self.input_spec = InputSpec(ndim=len(self.dims) + 1)
 
     def call(self, inputs: Any) -> Any:
@@ -115,7 +117,9 @@ def _pairs(layer: str, name: str, value: Any, rank: int) -> tuple[tuple[int, int
         raise ValueError(f"layer {layer!r}: {name} needs {rank} entries, and got {value!r}")
     pairs = tuple((n, n) if isinstance(n, int) else tuple(int(v) for v in n) for n in listed)
     if any(len(p) != 2 or min(p) < 0 for p in pairs):
-        raise ValueError(f"layer {layer!r}: {name} must hold pairs of non-negative integers, not {value!r}")
+        raise ValueError(
+            f"layer {layer!r}: {name} must hold pairs of non-negative integers, not {value!r}"
+        )
     return pairs  # type: ignore[return-value]
 
 
@@ -174,7 +178,9 @@ class ZeroPadding3D(_ZeroPadding):
 
     rank = 3
 
-    def __init__(self, padding: Any = ((1, 1), (1, 1), (1, 1)), data_format: str | None = None, **kwargs: Any):
+    def __init__(
+        self, padding: Any = ((1, 1), (1, 1), (1, 1)), data_format: str | None = None, **kwargs: Any
+    ):
         super().__init__(padding, data_format, **kwargs)
 
 
@@ -214,7 +220,9 @@ class Cropping2D(_Cropping):
 
     rank = 2
 
-    def __init__(self, cropping: Any = ((0, 0), (0, 0)), data_format: str | None = None, **kwargs: Any):
+    def __init__(
+        self, cropping: Any = ((0, 0), (0, 0)), data_format: str | None = None, **kwargs: Any
+    ):
         super().__init__(cropping, data_format, **kwargs)
 
 
@@ -223,7 +231,12 @@ class Cropping3D(_Cropping):
 
     rank = 3
 
-    def __init__(self, cropping: Any = ((1, 1), (1, 1), (1, 1)), data_format: str | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        cropping: Any = ((1, 1), (1, 1), (1, 1)),
+        data_format: str | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(cropping, data_format, **kwargs)
 
 
@@ -266,7 +279,11 @@ class UpSampling2D(_UpSampling):
     rank = 2
 
     def __init__(
-        self, size: Any = (2, 2), data_format: str | None = None, interpolation: str = "nearest", **kwargs: Any
+        self,
+        size: Any = (2, 2),
+        data_format: str | None = None,
+        interpolation: str = "nearest",
+        **kwargs: Any,
     ):
         super().__init__(size, data_format, **kwargs)
         allowed = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")

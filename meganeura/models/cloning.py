@@ -111,12 +111,13 @@ def parts(model: Any) -> tuple[Any, ...]:
     """What `restored` needs. Raises as `get_config` does where a layer cannot be described."""
     from meganeura.layers import serialize
 
-    custom = {type(x).__name__: type(x) for x in model._flatten_layers() if not _is_ours(type(x))}
+    kinds = [type(layer) for layer in model._flatten_layers()]
+    custom: dict[str, Any] = {k.__name__: k for k in kinds if not _is_ours(k)}
     compiled = model.get_compile_config() if model.compiled else None
     if compiled is not None:
         given = tree.flatten([model._compile_arguments.get(k) for k in ("loss", "metrics")])
         for thing in given:
-            kind = thing if inspect.isfunction(thing) else type(thing)
+            kind: Any = thing if inspect.isfunction(thing) else type(thing)
             if thing is not None and not _is_ours(kind):
                 custom[kind.__name__] = kind
     values = [v.numpy() for v in model.variables]

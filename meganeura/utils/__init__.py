@@ -74,7 +74,9 @@ def pad_sequences(
         if not len(sequence):
             continue
         if sequence.shape[1:] != rest:
-            raise ValueError(f"pad_sequences: elements of shape {sequence.shape[1:]} and {rest} differ")
+            raise ValueError(
+                f"pad_sequences: elements of shape {sequence.shape[1:]} and {rest} differ"
+            )
         kept = sequence[-longest:] if truncating == "pre" else sequence[:longest]
         if longest:
             row[slice(-len(kept), None) if padding == "pre" else slice(0, len(kept))] = kept

@@ -97,7 +97,10 @@ def serialize_keras_object(obj: Any) -> Any:
     if isinstance(obj, Mapping):
         return {str(k): serialize_keras_object(v) for k, v in obj.items()}
     if isinstance(obj, np.ndarray):
-        return {"class_name": "__numpy__", "config": {"value": obj.tolist(), "dtype": str(obj.dtype)}}
+        return {
+            "class_name": "__numpy__",
+            "config": {"value": obj.tolist(), "dtype": str(obj.dtype)},
+        }
     for name, base in _FAMILIES.items():
         family = _family(name)
         if isinstance(obj, getattr(family, base)):
@@ -112,7 +115,9 @@ def serialize_keras_object(obj: Any) -> Any:
         }
     if callable(obj):
         return _family("activations").serialize(obj)
-    raise ValueError(f"{obj!r} of type {type(obj).__name__} cannot be written in Keras's config format")
+    raise ValueError(
+        f"{obj!r} of type {type(obj).__name__} cannot be written in Keras's config format"
+    )
 
 
 def deserialize_keras_object(

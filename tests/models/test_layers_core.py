@@ -78,7 +78,11 @@ def test_values_shapes_and_configs(index: int) -> None:
     np.testing.assert_allclose(layer(x), expected, rtol=1e-6)
     assert layer(Input(x.shape[1:])).shape == (None, *expected.shape[1:])
     assert layer.compute_output_shape((None, *x.shape[1:])) == (None, *expected.shape[1:])
-    if isinstance(layer, layers.Lambda) or callable(getattr(layer, "activation", "")) and index == 1:
+    if (
+        isinstance(layer, layers.Lambda)
+        or callable(getattr(layer, "activation", ""))
+        and index == 1
+    ):
         return
     config = json.loads(json.dumps(layers.serialize(layer)))
     again = layers.deserialize(config)
@@ -129,7 +133,9 @@ A, B, C = values(2, 4), values(2, 4) * 2 + 1, values(2, 4) - 3
 )
 def test_merging_several(name: str, reference: Callable[..., np.ndarray]) -> None:
     np.testing.assert_allclose(getattr(layers, name)()([A, B, C]), reference(A, B, C), rtol=1e-6)
-    np.testing.assert_allclose(getattr(layers, name.lower())([A, B, C]), reference(A, B, C), rtol=1e-6)
+    np.testing.assert_allclose(
+        getattr(layers, name.lower())([A, B, C]), reference(A, B, C), rtol=1e-6
+    )
     with pytest.raises(ValueError, match=f"{name}.*takes a list of tensors"):
         getattr(layers, name)()(A)
 
@@ -137,8 +143,12 @@ def test_merging_several(name: str, reference: Callable[..., np.ndarray]) -> Non
 def test_merging_broadcasts_after_the_batch() -> None:
     wide = values(2, 5, 4)
     np.testing.assert_allclose(layers.Add()([wide, A]), wide + A[:, None], rtol=1e-6)
-    np.testing.assert_allclose(layers.Multiply()([wide, wide[:, :1]]), wide * wide[:, :1], rtol=1e-6)
-    with pytest.raises(ValueError, match=r"\(2, 4\), \(2, 3\) cannot be merged; they differ at axis 1"):
+    np.testing.assert_allclose(
+        layers.Multiply()([wide, wide[:, :1]]), wide * wide[:, :1], rtol=1e-6
+    )
+    with pytest.raises(
+        ValueError, match=r"\(2, 4\), \(2, 3\) cannot be merged; they differ at axis 1"
+    ):
         layers.Add()([A, values(2, 3)])
 
 
@@ -147,7 +157,9 @@ def test_subtract_and_concatenate() -> None:
     np.testing.assert_allclose(layers.subtract([A, B]), A - B, rtol=1e-6)
     with pytest.raises(ValueError, match="takes two tensors, and got 3"):
         layers.Subtract()([A, B, C])
-    np.testing.assert_allclose(layers.Concatenate(axis=1)([X, X[:, :1]]), np.concatenate([X, X[:, :1]], 1))
+    np.testing.assert_allclose(
+        layers.Concatenate(axis=1)([X, X[:, :1]]), np.concatenate([X, X[:, :1]], 1)
+    )
     with pytest.raises(ValueError, match=r"\(2, 4\), \(2, 4, 6\) must agree but for axis -1"):
         layers.Concatenate()([A, X])
 
@@ -159,7 +171,9 @@ def test_subtract_and_concatenate() -> None:
 def test_dot(axes: Any, equation: str) -> None:
     right = {"btd": (2, 4, 5), "bcd": (2, 6, 5), "bsc": (2, 5, 6)}[equation.split(",")[1][:3]]
     y = values(*right)
-    np.testing.assert_allclose(layers.Dot(axes)([X, y]), np.einsum(equation, X, y), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        layers.Dot(axes)([X, y]), np.einsum(equation, X, y), rtol=1e-4, atol=1e-5
+    )
     assert layers.dot([X, y], axes=axes).shape == np.einsum(equation, X, y).shape
 
 
@@ -175,7 +189,12 @@ def test_masks_of_merged_tensors() -> None:
     set_mask(x, to_tensor(np.array([[True, True, False, False]] * 2)))
     set_mask(y, to_tensor(np.array([[True, False, True, False]] * 2)))
     assert get_mask(layers.Add()([x, y])).numpy()[0].tolist() == [True, False, False, False]
-    assert get_mask(layers.Add()([x, to_tensor(X)])).numpy()[0].tolist() == [True, True, False, False]
+    assert get_mask(layers.Add()([x, to_tensor(X)])).numpy()[0].tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
     joined = get_mask(layers.Concatenate(axis=1)([x, to_tensor(X[:, :2])]))
     assert joined.numpy()[0].tolist() == [True, True, False, False, True, True]
 
@@ -207,7 +226,9 @@ def test_dropout_of_whole_axes() -> None:
     channels = layers.SpatialDropout2D(0.5, data_format="channels_first")
     out = np.asarray(channels(first(images), training=True))
     assert np.array_equal(out, np.broadcast_to(out[:, :, :1, :1], out.shape)) and out.std() > 0.5
-    volumes = np.asarray(layers.SpatialDropout3D(0.5)(np.ones((9, 2, 2, 2, 8), "float32"), training=True))
+    volumes = np.asarray(
+        layers.SpatialDropout3D(0.5)(np.ones((9, 2, 2, 2, 8), "float32"), training=True)
+    )
     assert np.array_equal(volumes, np.broadcast_to(volumes[:, :1, :1, :1], volumes.shape))
 
 
@@ -243,7 +264,11 @@ def test_generators_are_state_but_no_weights() -> None:
         (lambda: layers.GaussianNoise(-1.0), None, "stddev must lie between 0"),
         (lambda: layers.Permute((1, 3)), None, r"dims \(1, 3\) must be a permutation"),
         (lambda: layers.Reshape((-1, -1)), None, "may hold -1"),
-        (lambda: layers.Reshape((5,)), X, r"24 elements per sample of shape \(2, 4, 6\) do not fit"),
+        (
+            lambda: layers.Reshape((5,)),
+            X,
+            r"24 elements per sample of shape \(2, 4, 6\) do not fit",
+        ),
         (lambda: layers.Reshape((5, -1)), X, "24 elements"),
         (lambda: layers.Cropping1D(2), X, "leaves nothing of length 4 at axis 1"),
         (lambda: layers.Cropping2D((1, 2, 3)), None, "cropping needs 2 entries"),

@@ -61,7 +61,10 @@ def test_sequential() -> None:
     assert (described["module"], described["class_name"]) == ("keras", "Sequential")
     first, conv = described["config"]["layers"][:2]
     assert first["config"]["batch_shape"] == [None, 8, 8, 2]
-    assert (conv["module"], conv["build_config"]) == ("keras.layers", {"input_shape": [None, 8, 8, 2]})
+    assert (conv["module"], conv["build_config"]) == (
+        "keras.layers",
+        {"input_shape": [None, 8, 8, 2]},
+    )
     assert conv["config"]["activation"] == "relu"
     assert conv["config"]["kernel_initializer"]["class_name"] == "GlorotUniform"
 
@@ -101,7 +104,9 @@ def test_operations() -> None:
     parts = ops.split(x, 2, axis=1)
     y = ops.einsum("btc,bsc->bts", parts[0], parts[1])
     z = ops.where(y > 0.5, y, ops.clip(y, -1.0, 1.0))[..., None]
-    model = Model(a, [ops.cast(z, "int32"), ops.reshape(z, (-1, 4)), ops.pad(y, ((0, 0), (1, 2), (0, 0)))])
+    model = Model(
+        a, [ops.cast(z, "int32"), ops.reshape(z, (-1, 4)), ops.pad(y, ((0, 0), (1, 2), (0, 0)))]
+    )
     agree(model, twin(model), values(2, 4, 3))
     entries = {e["name"]: e for e in json.loads(model.to_json())["config"]["layers"]}
     # what Keras 3.15 writes for the same
@@ -215,7 +220,14 @@ def test_a_functional_model_of_keras_2() -> None:
     inner = {
         "name": "inner",
         "layers": [
-            legacy("inner_in", "InputLayer", [], batch_input_shape=[None, 4], sparse=False, ragged=False),
+            legacy(
+                "inner_in",
+                "InputLayer",
+                [],
+                batch_input_shape=[None, 4],
+                sparse=False,
+                ragged=False,
+            ),
             legacy("deep", "Dense", [[["inner_in", 0, 0, {}]]], units=4, activation="tanh"),
         ],
         "input_layers": [["inner_in", 0, 0]],
@@ -236,7 +248,12 @@ def test_a_functional_model_of_keras_2() -> None:
         "output_layers": [["out", 0, 0]],
     }  # fmt: skip
     model = models.model_from_json(json.dumps({"class_name": "Functional", "config": config}))
-    assert [w.path for w in model.weights][-4:] == ["deep/kernel", "deep/bias", "out/kernel", "out/bias"]
+    assert [w.path for w in model.weights][-4:] == [
+        "deep/kernel",
+        "deep/bias",
+        "out/kernel",
+        "out/bias",
+    ]
     assert model.output_shape == (None, 2)
     ids = np.array([[1, 2, 3, 4, 5, 6]])
     hidden = model.get_layer("rnn")(model.get_layer("table")(ids))
@@ -249,7 +266,14 @@ def test_a_sequential_of_keras_2() -> None:
     config = {
         "name": "old",
         "layers": [
-            legacy("c", "DepthwiseConv2D", None, kernel_size=[3, 3], groups=1, batch_input_shape=[None, 8, 8, 2]),
+            legacy(
+                "c",
+                "DepthwiseConv2D",
+                None,
+                kernel_size=[3, 3],
+                groups=1,
+                batch_input_shape=[None, 8, 8, 2],
+            ),
             legacy("r", "LeakyReLU", None, alpha=0.1),
             legacy("f", "Flatten", None, data_format="channels_last"),
         ],
@@ -288,7 +312,11 @@ def test_clones_of_a_sequential_with_other_inputs_and_layers() -> None:
 
     def without_dropout(layer: Layer) -> Layer:
         kept = not isinstance(layer, layers.Dropout)
-        return type(layer).from_config(layer.get_config()) if kept else layers.Identity(name=layer.name)
+        return (
+            type(layer).from_config(layer.get_config())
+            if kept
+            else layers.Identity(name=layer.name)
+        )
 
     changed = models.clone_model(model, clone_function=without_dropout)
     assert type(changed.layers[1]).__name__ == "Identity"

@@ -173,7 +173,9 @@ def test_what_a_functional_model_refuses() -> None:
     with pytest.raises(ValueError, match="2 layers are named 'same'"):
         Model(a, layers.Dense(2, name="same")(layers.Dense(2, name="same")(a)))
     model = Model(a, layers.Dense(2)(a), name="m")
-    with pytest.raises(ValueError, match=r"'m': input 'a' expects the shape \(None, 3\), and got \(2, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"'m': input 'a' expects the shape \(None, 3\), and got \(2, 4\)"
+    ):
         model(ones(2, 4))
     with pytest.raises(ValueError, match="is symbolic and has no values"):
         np.asarray(a)
@@ -266,7 +268,9 @@ def test_sequential_is_built_at_the_first_call_or_by_an_input() -> None:
     assert built.weights[0].shape == (7, 3)
 
 
-@pytest.mark.parametrize("keywords", [{"input_shape": (4,)}, {"input_dim": 4}, {"batch_input_shape": (None, 4)}])
+@pytest.mark.parametrize(
+    "keywords", [{"input_shape": (4,)}, {"input_dim": 4}, {"batch_input_shape": (None, 4)}]
+)
 def test_old_ways_to_say_the_input_shape(keywords: dict[str, Any]) -> None:
     model = Sequential([layers.Dense(3, **keywords), layers.Dense(2)])
     assert model.input_shape == (None, 4) and model.output_shape == (None, 2)
@@ -325,7 +329,12 @@ def test_a_subclass_is_built_by_its_call() -> None:
     model = Residual(4, name="res")
     assert model(ones(2, 4)).shape == (2, 1) and model.built
     assert [w.path for w in model.weights][:2] == ["res/dense/kernel", "res/dense/bias"]
-    assert [type(layer).__name__ for layer in model.layers] == ["Dense", "Dense", "Dense", "Dropout"]
+    assert [type(layer).__name__ for layer in model.layers] == [
+        "Dense",
+        "Dense",
+        "Dense",
+        "Dropout",
+    ]
     assert len(model.weights) == 6 and len(model.variables) == 7
     built = Residual(4)
     built.build((None, 4))
@@ -395,11 +404,17 @@ def printed(model: Model, **arguments: Any) -> list[str]:
 
 
 def test_summary_of_a_chain() -> None:
-    model = Sequential([Input((28, 28, 1)), layers.Conv2D(32, 3), layers.Flatten(), layers.Dense(10)])
+    model = Sequential(
+        [Input((28, 28, 1)), layers.Conv2D(32, 3), layers.Flatten(), layers.Dense(10)]
+    )
     lines = printed(model)
     assert lines[0] == 'Model: "sequential"' and "Connected to" not in lines[2]
     assert len({len(line) for line in lines[1:10]}) == 1
-    assert "│ conv2d (Conv2D)" in lines[4] and "(None, 26, 26, 32)" in lines[4] and " 320 │" in lines[4]
+    assert (
+        "│ conv2d (Conv2D)" in lines[4]
+        and "(None, 26, 26, 32)" in lines[4]
+        and " 320 │" in lines[4]
+    )
     assert "216,330" in lines[8]
     assert lines[10:13] == [
         " Total params: 216,650 (846.29 KB)",
@@ -442,3 +457,18 @@ def test_counting_parameters() -> None:
         model.count_params()
     model.build((None, 2))
     assert model.count_params() == 9
+
+
+def test_explain() -> None:
+    model = Sequential([Input((3,)), layers.Dense(2)], name="told")
+    with pytest.raises(ValueError, match="'told' was not run yet"):
+        model.explain()
+    model.predict(ones(4, 3), verbose=0)
+    predicted = model.explain()
+    assert "nodes as written" in predicted
+    model.compile("sgd", "mse")
+    model.fit(ones(4, 3), ones(4, 2), verbose=0)
+    assert model.explain() != predicted  # of the training step
+    assert model.explain(format="html").startswith("<!doctype html>")
+    with pytest.raises(ValueError, match="format is 'pdf'; use 'text' or 'html'"):
+        model.explain(format="pdf")

@@ -66,9 +66,17 @@ def test_normalize() -> None:
 def test_pad_sequences() -> None:
     given = [[1], [2, 3], [4, 5, 6]]
     assert utils.pad_sequences(given).tolist() == [[0, 0, 1], [0, 2, 3], [4, 5, 6]]
-    assert utils.pad_sequences(given, padding="post", value=-1).tolist() == [[1, -1, -1], [2, 3, -1], [4, 5, 6]]
+    assert utils.pad_sequences(given, padding="post", value=-1).tolist() == [
+        [1, -1, -1],
+        [2, 3, -1],
+        [4, 5, 6],
+    ]
     assert utils.pad_sequences(given, maxlen=2).tolist() == [[0, 1], [2, 3], [5, 6]]
-    assert utils.pad_sequences(given, maxlen=2, truncating="post").tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert utils.pad_sequences(given, maxlen=2, truncating="post").tolist() == [
+        [0, 1],
+        [2, 3],
+        [4, 5],
+    ]
     assert utils.pad_sequences([[[1, 2]], []], dtype="float32").tolist() == [[[1, 2]], [[0, 0]]]
     with pytest.raises(ValueError, match="padding must be 'pre' or 'post', not 'left'"):
         utils.pad_sequences(given, padding="left")
@@ -180,7 +188,9 @@ def test_objects_as_configs(make: Any) -> None:
 
 def test_structures_and_arrays_as_configs() -> None:
     given = {"a": [1, 2.5, None, "x"], "l": losses.Huber(), "n": np.arange(3)}
-    again = utils.deserialize_keras_object(json.loads(json.dumps(utils.serialize_keras_object(given))))
+    again = utils.deserialize_keras_object(
+        json.loads(json.dumps(utils.serialize_keras_object(given)))
+    )
     assert again["a"] == [1, 2.5, None, "x"] and isinstance(again["l"], losses.Huber)
     np.testing.assert_array_equal(again["n"], np.arange(3))
     assert utils.serialize_keras_object(activations.relu) == "relu"
