@@ -10,6 +10,26 @@ from meganeura import dtypes
 from meganeura.backend import backend_object
 from meganeura.graph.operand import Operand
 
+#: NumPy's functions behind Python's operators -> ours.
+_OPERATORS = {
+    **{name: name for name in (
+        "add subtract multiply floor_divide power matmul equal not_equal less less_equal greater "
+        "greater_equal bitwise_and bitwise_or bitwise_xor left_shift right_shift"
+    ).split()},
+    "divide": "divide",
+    "true_divide": "divide",
+    "remainder": "mod",
+}  # fmt: skip
+
+
+def _on_host(value: Any) -> Any:
+    """Tensors in lists, tuples and dicts as arrays."""
+    if isinstance(value, Tensor):
+        return value.numpy()
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(_on_host(x) for x in value)
+    return {k: _on_host(v) for k, v in value.items()} if isinstance(value, dict) else value
+
 
 class Tensor(Operand):
     """An immutable device array. `numpy()` copies it to the host; the operators compute on the device."""
@@ -39,6 +59,19 @@ class Tensor(Operand):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return to_tensor, (self.numpy(),)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """`array + tensor` is ours and a Tensor; other functions of NumPy compute on the host."""
+        name = _OPERATORS.get(ufunc.__name__)
+        if name is not None and method == "__call__" and not kwargs:
+            from meganeura import ops
+
+            return getattr(ops, name)(*inputs)
+        return getattr(ufunc, method)(*(_on_host(x) for x in inputs), **kwargs)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """`np.mean(tensor)`: a copy of the values goes to NumPy."""
+        return function(*_on_host(args), **_on_host(kwargs))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
