@@ -9,7 +9,6 @@ from meganeura import losses as losses_module
 from meganeura import metrics as metrics_module
 from meganeura import ops
 from meganeura.identifiers import suggestion
-from meganeura.masking import get_mask
 from meganeura.ops.dispatch import map_tree
 
 
@@ -220,9 +219,10 @@ class CompileMetrics:
                     metric, name = _metric(one, y_true[i], outputs[i])
                     if any(metric is m for _, m, _ in self.entries):
                         raise ValueError(f"compile: metric {name!r} is listed twice; make two objects")
-                    key = f"{keys[i]}_{name}" if many else name
+                    prefix = f"{keys[i]}_" if many else ""
+                    key = prefix + name
                     if weighted and key in used:
-                        key = f"weighted_{key}"
+                        key = f"{prefix}weighted_{name}"
                     count = used.get(key, 0)
                     used[key] = count + 1
                     self.keys[id(metric)] = f"{key}_{count}" if count else key
@@ -233,19 +233,25 @@ class CompileMetrics:
             return [[]] * count
         if isinstance(value, dict):
             return [_listed(v) for v in per_output(value, y_pred, self.names, "compile: metrics")]
-        if count > 1 and isinstance(value, (list, tuple)) and len(value) == count:
-            return [_listed(v) for v in value]
-        return [_listed(value)] * count
+        if not isinstance(value, (list, tuple)):
+            return [[value]] * count
+        if count == 1:
+            nested = len(value) == 1 and isinstance(value[0], (list, tuple))
+            return [_listed(value[0] if nested else value)]
+        if len(value) != count:
+            raise ValueError(
+                f"compile: metrics has {len(value)} entries for {count} outputs; a list has one entry "
+                "(a metric, or a list of them) for each, a dict goes by their names"
+            )
+        return [_listed(v) for v in value]
 
     def update(self, y_true: Any, y_pred: Any, sample_weight: Any) -> None:
         targets, outputs = ordered(y_true, y_pred, self.names), flat(y_pred)
         self.prepare(targets, y_pred)
         weights = _weights(sample_weight, y_pred, self.names)
         for i, metric, weighted in self.entries or []:
+            # Metrics that are means over samples look at the mask of the output themselves.
             weight = weights[i] if weighted else None
-            mask = get_mask(outputs[i])
-            if mask is not None:
-                weight = ops.cast(mask, "float32") if weight is None else weight * ops.cast(mask, "float32")
             metric.update_state(targets[i], outputs[i], sample_weight=weight)
 
 

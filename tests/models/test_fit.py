@@ -613,3 +613,18 @@ def test_data_of_ever_new_shapes_are_told_of() -> None:
         for length in range(1, 36):
             model.predict_on_batch(np.ones((1, length, 2), np.float32))
     assert len(told) == 1
+
+
+def test_names_of_weighted_metrics_of_several_outputs() -> None:
+    inputs = layers.Input((6,))
+    model = mg.Model(inputs, [layers.Dense(2, name="p")(inputs), layers.Dense(2, name="q")(inputs)])
+    model.compile(
+        "sgd", "mse", metrics={"p": ["mae"]}, weighted_metrics={"p": ["mse", "mae"], "q": ["mae"]}
+    )
+    found = model.evaluate(X, [TARGETS, TARGETS], verbose=0, return_dict=True)
+    assert list(found) == ["loss", "p_loss", "p_mae", "p_mse", "p_weighted_mae", "q_loss", "q_mae"]
+    with pytest.raises(ValueError, match="metrics has 1 entries for 2 outputs"):
+        model.compile("sgd", "mse", metrics=["mae"])
+        model.evaluate(X, [TARGETS, TARGETS], verbose=0)
+    single = regression(metrics=[["mae", "mse"]])
+    assert list(single.evaluate(X, TARGETS, verbose=0, return_dict=True)) == ["loss", "mae", "mse"]
