@@ -278,7 +278,7 @@ def _plan(
         if id(node) not in state:
             order.append(node)
             depth[id(node)] = deepest[id(node.operation)] = 0
-            first_met.setdefault(id(node.operation), len(first_met))
+            first_met.setdefault(id(node.operation), -1)  # before what is as deep
             operations[id(node.operation)] = node.operation
     ranked = sorted(operations, key=lambda o: (-deepest[o], first_met[o]))
     calls = [n for n in order if not any(id(t) in stop for t in leaves(n.outputs))]

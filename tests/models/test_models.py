@@ -187,6 +187,7 @@ def test_inputs_that_no_layer_uses_are_kept() -> None:
     a, b = Input((3,), name="a"), Input((2,), name="b")
     model = Model([a, b], layers.Dense(2)(a))
     assert model([ones(1, 3), ones(1, 2)]).shape == (1, 2)
+    assert [layer.name for layer in model.layers] == ["a", "b", "dense"]  # as Keras lists them
     assert len(model.inputs) == 2
 
 
