@@ -44,13 +44,19 @@ def grad(
 
 
 def _record(
-    function: Callable[..., Any], variables: Sequence[Variable] | None, has_aux: bool, args: Any, kwargs: Any
+    function: Callable[..., Any],
+    variables: Sequence[Variable] | None,
+    has_aux: bool,
+    args: Any,
+    kwargs: Any,
 ) -> Any:
     now = trace.current()
     assert now is not None
     if variables is None:
         if not args:
-            raise ValueError("value_and_grad: give variables, or call the function with an argument")
+            raise ValueError(
+                "value_and_grad: give variables, or call the function with an argument"
+            )
         first = map_tree(ops.convert_to_node, args[0])
         args = (first, *args[1:])
         flat: list[Node] = []
@@ -66,7 +72,9 @@ def _record(
 def _differentiate(value: Any, wrt: list[Node], has_aux: bool) -> list[Node]:
     loss = ops.convert_to_node(value[0] if has_aux else value)
     if loss.size != 1:
-        raise ValueError(f"value_and_grad: the function must return a scalar, and returned the shape {loss.shape}")
+        raise ValueError(
+            f"value_and_grad: the function must return a scalar, and returned the shape {loss.shape}"
+        )
     loss = ops.reshape(loss, ())
     if config.optimize():  # a formula that underflows has no usable derivative
         (loss,) = stable([loss], keep=wrt)

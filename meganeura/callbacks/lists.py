@@ -76,7 +76,11 @@ class CallbackList(Callback):
                 self.callbacks.append(history)
             if model is not None:
                 model.history = history
-        if verbose and add_progbar and not any(isinstance(c, ProgbarLogger) for c in self.callbacks):
+        if (
+            verbose
+            and add_progbar
+            and not any(isinstance(c, ProgbarLogger) for c in self.callbacks)
+        ):
             self.callbacks.append(ProgbarLogger())
         self.set_params(params)
         if model is not None:

@@ -23,7 +23,9 @@ def as_arrays(tree: Any, what: str) -> Any:
         elif hasattr(value, "numpy"):
             value = value.numpy()
         if not hasattr(value, "__array__"):
-            raise ValueError(f"{what} holds values of type {type(value).__name__}; give NumPy arrays")
+            raise ValueError(
+                f"{what} holds values of type {type(value).__name__}; give NumPy arrays"
+            )
         array = np.asarray(value)
         if array.dtype.kind in "USO" and what == "y":
             raise ValueError(
@@ -220,7 +222,9 @@ def _check_labels(
         bad &= target != ignored
     if bad.any():
         label = int(target[bad][0])
-        cure = "labels start at 0" if label < 0 else f"the last layer needs {label + 1} units or more"
+        cure = (
+            "labels start at 0" if label < 0 else f"the last layer needs {label + 1} units or more"
+        )
         raise ValueError(
             f"output {name!r}: label {label} is out of range for {classes} classes "
             f"(0 to {classes - 1}); {cure}"

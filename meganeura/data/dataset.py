@@ -47,7 +47,9 @@ class PyDataset:
         return self._max_queue_size
 
     def __len__(self) -> int:
-        raise NotImplementedError(f"{type(self).__name__} must define __len__, the number of batches")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define __len__, the number of batches"
+        )
 
     def __getitem__(self, index: int) -> Any:
         raise NotImplementedError(

@@ -64,5 +64,7 @@ def make(
                 "(x, y) or (x, y, sample_weight)"
             )
     if batch_size is not None:
-        warnings.warn(f"batch_size is ignored: data of type {type(x).__name__} bring their own batches")
+        warnings.warn(
+            f"batch_size is ignored: data of type {type(x).__name__} bring their own batches"
+        )
     return Stream(x, class_weight, shuffle)

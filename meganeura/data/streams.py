@@ -113,7 +113,9 @@ class Stream:
             self.check(y)
         if self.class_weight is not None:
             if w is not None:
-                raise ValueError("class_weight cannot be given where the batches bring sample_weight")
+                raise ValueError(
+                    "class_weight cannot be given where the batches bring sample_weight"
+                )
             w = class_weights(y, self.class_weight)
         structure, arrays = structured((x, y, w))
         self._last = arrays
@@ -125,8 +127,8 @@ class Stream:
             if len(self._sets) > _SETS:
                 del self._sets[next(iter(self._sets))]
             return sets[-1][0]
+        batch, tensors = sets[self._turn]  # not the one that was used last
         self._turn ^= 1
-        batch, tensors = sets[self._turn]
         for tensor, array in zip(tensors, arrays, strict=True):
             tensor.backend.write(tensor.handle, array)
         return batch

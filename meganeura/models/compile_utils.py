@@ -26,7 +26,9 @@ def per_output(value: Any, outputs: Any, names: list[str] | None, what: str) -> 
         keys = list(outputs) if isinstance(outputs, dict) else (names or [])
         unknown = [k for k in value if k not in keys]
         if unknown:
-            raise ValueError(f"{what}: there is no output {unknown[0]!r}{suggestion(unknown[0], keys)}")
+            raise ValueError(
+                f"{what}: there is no output {unknown[0]!r}{suggestion(unknown[0], keys)}"
+            )
         return [value.get(k) for k in keys]
     if isinstance(value, (list, tuple)):
         if len(value) != count:
@@ -218,7 +220,9 @@ class CompileMetrics:
                 for one in wanted:
                     metric, name = _metric(one, y_true[i], outputs[i])
                     if any(metric is m for _, m, _ in self.entries):
-                        raise ValueError(f"compile: metric {name!r} is listed twice; make two objects")
+                        raise ValueError(
+                            f"compile: metric {name!r} is listed twice; make two objects"
+                        )
                     prefix = f"{keys[i]}_" if many else ""
                     key = prefix + name
                     if weighted and key in used:

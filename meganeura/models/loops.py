@@ -25,7 +25,9 @@ def train_epoch(
     logs = Logs([])
     readable, fresh = source.begin(), False
     while not model.stop_training and (limit is None or done < limit):
-        found = source.next(_at_once(model, "train", listed, pace, limit, done)) if readable else None
+        found = (
+            source.next(_at_once(model, "train", listed, pace, limit, done)) if readable else None
+        )
         if found is None:
             readable = done == 0 and limit is not None and source.begin()
             if readable and not fresh:

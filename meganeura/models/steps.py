@@ -88,11 +88,10 @@ class Step:
         handles = self.executable.run(*self._handles(batch))
         backend = backend_object()
         found = [
-            Tensor(h, n.shape, n.dtype, backend) for h, n in zip(handles, self._outputs, strict=True)
+            Tensor(h, n.shape, n.dtype, backend)
+            for h, n in zip(handles, self._outputs, strict=True)
         ]
-        return map_tree(
-            lambda s: found[s.index] if isinstance(s, Slot) else s, self._structure
-        )
+        return map_tree(lambda s: found[s.index] if isinstance(s, Slot) else s, self._structure)
 
     def run_many(self, batch: Batch, count: int) -> None:
         """Run several times in a row, without outputs; a resident batch moves on by itself."""

@@ -411,5 +411,8 @@ def _finite(value: Any) -> bool:
 
 
 def _advice(epoch: int, loss: float, found: str | None) -> str:
-    cause = found or "the data are finite, so a lower learning rate, or clipnorm= for the optimizer, may help"
+    cause = (
+        found
+        or "the data are finite, so a lower learning rate, or clipnorm= for the optimizer, may help"
+    )
     return f"the loss of epoch {epoch + 1} is {loss}: {cause}"

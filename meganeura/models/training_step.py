@@ -154,9 +154,7 @@ class TrainingStep:
         config["loss"] = real(config.get("loss"), losses)
         for name in ("metrics", "weighted_metrics"):
             config[name] = real(config.get(name), metrics_module)
-        self.compile(
-            **{k: v for k, v in config.items() if k in _COMPILE_OPTIONS and v is not None}
-        )
+        self.compile(**{k: v for k, v in config.items() if k in _COMPILE_OPTIONS and v is not None})
         if getattr(self, "built", False) and self.optimizer and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)  # type: ignore[attr-defined]
 
@@ -290,7 +288,9 @@ class TrainingStep:
             return self.optimizer.scale_loss(loss), (loss, y_pred)
 
         if self.optimizer is None:
-            raise ValueError(f"model {self.name!r} was compiled without an optimizer, so it cannot train")
+            raise ValueError(
+                f"model {self.name!r} was compiled without an optimizer, so it cannot train"
+            )
         variables = self.trainable_variables  # type: ignore[attr-defined]
         (_, (loss, y_pred)), gradients = value_and_grad(loss_of, variables, has_aux=True)()
         self._track_loss(loss, x)

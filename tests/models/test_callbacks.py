@@ -129,7 +129,12 @@ def test_steps_per_execution_tells_callbacks_less_often() -> None:
     recorder = Recorder()
     regression(steps_per_execution=3).fit(x, y, batch_size=2, verbose=0, callbacks=[recorder])
     ends = [c for c in recorder.calls if c.startswith("train_batch_end")]
-    assert ends == ["train_batch_end 2", "train_batch_end 5", "train_batch_end 8", "train_batch_end 9"]
+    assert ends == [
+        "train_batch_end 2",
+        "train_batch_end 5",
+        "train_batch_end 8",
+        "train_batch_end 9",
+    ]
 
 
 def test_keys_that_callbacks_add_reach_the_history() -> None:
@@ -254,7 +259,9 @@ def test_learning_rate_scheduler() -> None:
     history = regression().fit(x, y, epochs=2, verbose=0, callbacks=[by_one])
     np.testing.assert_allclose(history.history["learning_rate"], [0.1, 0.05], rtol=1e-6)
     with pytest.raises(ValueError, match="must return a number"):
-        regression().fit(x, y, verbose=0, callbacks=[callbacks.LearningRateScheduler(lambda epoch: "0.1")])
+        regression().fit(
+            x, y, verbose=0, callbacks=[callbacks.LearningRateScheduler(lambda epoch: "0.1")]
+        )
 
 
 def test_terminate_on_nan(capsys: pytest.CaptureFixture[str]) -> None:

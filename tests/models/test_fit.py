@@ -20,7 +20,12 @@ TARGETS = RANDOM.normal(size=(50, 2)).astype("float32")
 def classifier(**arguments: Any) -> Any:
     mg.utils.set_random_seed(3)
     model = mg.Sequential(
-        [layers.Input((6,)), layers.Dense(8, "relu"), layers.Dropout(0.3), layers.Dense(3, "softmax")]
+        [
+            layers.Input((6,)),
+            layers.Dense(8, "relu"),
+            layers.Dropout(0.3),
+            layers.Dense(3, "softmax"),
+        ]
     )
     options = {"metrics": ["accuracy"], **arguments}
     model.compile("adam", "sparse_categorical_crossentropy", **options)
@@ -104,55 +109,65 @@ def test_steps_are_kept_from_fit_to_fit() -> None:
     np.testing.assert_array_equal(model.layers[0].get_weights()[0], frozen[0])
 
 
-def sources() -> dict[str, Any]:
-    """The same batches of 8 in every form."""
-    import torch
-
-    cut = [(X[i : i + 8], TARGETS[i : i + 8]) for i in range(0, 50, 8)]
-
-    class Data(mg.utils.PyDataset):
-        def __len__(self) -> int:
-            return len(cut)
-
-        def __getitem__(self, index: int) -> Any:
-            return cut[index]
-
-    class Old:  # Keras 2's Sequence, by its methods alone
-        def __len__(self) -> int:
-            return len(cut)
-
-        def __getitem__(self, index: int) -> Any:
-            return cut[index]
-
-    class Frame:
-        def __init__(self, array: np.ndarray):
-            self.array = array
-
-        def to_numpy(self) -> np.ndarray:
-            return self.array.astype("float64")
-
-    loader = torch.utils.data.DataLoader(
-        torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(TARGETS)), 8
-    )
-    return {
-        "generator": (iter(cut), None),
-        "dataset": (Data(), None),
-        "threads": (Data(workers=3, max_queue_size=2), None),
-        "no threads": (Data(workers=0), None),
-        "by number": (Old(), None),
-        "torch loader": (loader, None),
-        "torch tensors": (torch.from_numpy(X), torch.from_numpy(TARGETS)),
-        "frame": (Frame(X), Frame(TARGETS)),
-        "device": (ops.convert_to_tensor(X), ops.convert_to_tensor(TARGETS)),
-        "float64": (X.astype("float64"), TARGETS.astype("float64")),
-    }
+CUT = [(X[i : i + 8], TARGETS[i : i + 8]) for i in range(0, 50, 8)]
 
 
-@pytest.mark.parametrize("name", list(sources()))
+class Batches(mg.utils.PyDataset):
+    def __len__(self) -> int:
+        return len(CUT)
+
+    def __getitem__(self, index: int) -> Any:
+        return CUT[index]
+
+
+class Old:
+    """Keras 2's Sequence, by its methods alone."""
+
+    __len__ = Batches.__len__
+    __getitem__ = Batches.__getitem__
+
+
+class Frame:
+    """What a data frame is to us."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+    def to_numpy(self) -> np.ndarray:
+        return self.array.astype("float64")
+
+
+def torch_loader() -> Any:
+    torch = pytest.importorskip("torch")
+    data = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(TARGETS))
+    return torch.utils.data.DataLoader(data, 8), None
+
+
+def torch_tensors() -> Any:
+    torch = pytest.importorskip("torch")
+    return torch.from_numpy(X), torch.from_numpy(TARGETS).requires_grad_()
+
+
+#: The same batches of 8 in every form: (x, y), y None where x brings it.
+SOURCES = {
+    "generator": lambda: (iter(CUT), None),
+    "dataset": lambda: (Batches(), None),
+    "threads": lambda: (Batches(workers=3, max_queue_size=2), None),
+    "no threads": lambda: (Batches(workers=0), None),
+    "by number": lambda: (Old(), None),
+    "torch loader": torch_loader,
+    "torch tensors": torch_tensors,
+    "frame": lambda: (Frame(X), Frame(TARGETS)),
+    "device": lambda: (ops.convert_to_tensor(X), ops.convert_to_tensor(TARGETS)),
+    "float64": lambda: (X.astype("float64"), TARGETS.astype("float64")),
+}
+
+
+@pytest.mark.parametrize("name", list(SOURCES))
 def test_every_source_trains_alike(name: str) -> None:
     plain = regression()
     expected = plain.fit(X, TARGETS, batch_size=8, shuffle=False, verbose=0)
-    x, y = sources()[name]
+    x, y = SOURCES[name]()
     model = regression()
     size = {} if y is None else {"batch_size": 8}
     history = model.fit(x, y, shuffle=False, verbose=0, **size)
@@ -165,7 +180,12 @@ def test_arrays_beyond_the_budget_are_streamed() -> None:
     def fit(**options: Any) -> Any:
         model = regression()
         logs = model.fit(X, TARGETS, batch_size=8, epochs=2, verbose=0, **options).history
-        return logs, model.get_weights(), model.evaluate(X, TARGETS, verbose=0), model.predict(X, verbose=0)
+        return (
+            logs,
+            model.get_weights(),
+            model.evaluate(X, TARGETS, verbose=0),
+            model.predict(X, verbose=0),
+        )
 
     kept = fit()
     budget = mg.config.resident_bytes()
@@ -282,9 +302,7 @@ def test_predict_keeps_the_structure() -> None:
     single = model.predict_on_batch({"a": X, "b": TARGETS})
     np.testing.assert_allclose(single["sum"], found["sum"], rtol=1e-5, atol=1e-6)
     model.compile("sgd", {"sum": "mse", "same": "mae"}, metrics={"same": "mse"})
-    logs = model.fit(
-        {"a": X, "b": TARGETS}, {"same": TARGETS, "sum": TARGETS}, verbose=0
-    ).history
+    logs = model.fit({"a": X, "b": TARGETS}, {"same": TARGETS, "sum": TARGETS}, verbose=0).history
     assert list(logs) == ["loss", "same_loss", "same_mse", "sum_loss"]
     assert logs["same_loss"] == pytest.approx([np.abs(TARGETS).mean()], rel=1e-5)
 
@@ -324,7 +342,11 @@ def test_regularizers_and_added_losses_are_in_the_loss() -> None:
 def test_masks_weigh_losses_and_metrics() -> None:
     # The values are those of Keras 3.15 on the same weights.
     model = mg.Sequential(
-        [layers.Input((4,), dtype="int32"), layers.Embedding(5, 3, mask_zero=True), layers.Dense(2, "softmax")]
+        [
+            layers.Input((4,), dtype="int32"),
+            layers.Embedding(5, 3, mask_zero=True),
+            layers.Dense(2, "softmax"),
+        ]
     )
     model.compile(
         "sgd", "sparse_categorical_crossentropy",
@@ -340,7 +362,9 @@ def test_masks_weigh_losses_and_metrics() -> None:
         "sparse_categorical_crossentropy": 0.4322296679019928, "weighted_accuracy": 0.8333333134651184,
     }  # fmt: skip
     assert found == pytest.approx(expected, rel=1e-5)
-    found = model.evaluate(x, y, sample_weight=np.arange(12.0).reshape(3, 4), verbose=0, return_dict=True)
+    found = model.evaluate(
+        x, y, sample_weight=np.arange(12.0).reshape(3, 4), verbose=0, return_dict=True
+    )
     expected |= {"loss": 2.0790963172912598, "weighted_accuracy": 0.96875}
     assert found == pytest.approx(expected, rel=1e-5)
 
@@ -394,216 +418,6 @@ def test_compiling_again_as_the_config_says() -> None:
     assert other.evaluate(X, LABELS, verbose=0, return_dict=True) == pytest.approx(
         model.evaluate(X, LABELS, verbose=0, return_dict=True)
     )
-
-
-class TwoLosses(mg.Model):
-    """A model with a step of its own, in Keras's manner."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense = layers.Dense(2)
-        self.running = mg.metrics.Mean(name="running")
-
-    def call(self, x: Any) -> Any:
-        return self.dense(x)
-
-    def train_step(self, data: Any) -> Any:
-        x, y = data
-
-        def loss_of() -> Any:
-            return self.compute_loss(x, y, self(x, training=True))
-
-        loss, gradients = mg.value_and_grad(loss_of, self.trainable_variables)()
-        self.optimizer.apply(gradients, self.trainable_variables)
-        self.running.update_state(loss)
-        return {"loss": loss, "running": self.running.result(), "batch": ops.sum(x) * 0 + x.shape[0]}
-
-
-def test_a_step_of_ones_own() -> None:
-    mg.utils.set_random_seed(1)
-    model = TwoLosses()
-    model.compile("sgd", "mse")
-    seen: list[float] = []
-    look = mg.callbacks.LambdaCallback(on_train_batch_end=lambda b, logs: seen.append(logs["loss"]))
-    history = model.fit(
-        X, TARGETS, batch_size=20, epochs=2, shuffle=False, verbose=0, callbacks=[look]
-    )
-    assert list(history.history) == ["batch", "loss", "running"]
-    assert history.history["batch"] == [10.0, 10.0]  # what the last step returned
-    assert history.history["loss"][0] == seen[2]
-    assert history.history["running"][0] == pytest.approx(np.mean(seen[:3]), rel=1e-5)
-    assert history.history["running"][1] < history.history["running"][0]
-    quiet = TwoLosses()
-    quiet.compile("sgd", "mse")
-    logs = quiet.fit(X, TARGETS, batch_size=20, verbose=0, validation_data=(X, TARGETS)).history
-    assert list(logs) == ["batch", "loss", "running", "val_loss", "val_running"]
-
-
-def test_metrics_of_ones_own_step_in_keras_manner() -> None:
-    class Loop(TwoLosses):
-        def train_step(self, data: Any) -> Any:
-            x, y = data
-            y_pred = self(x)
-            loss = self.compute_loss(x, y, y_pred)
-            for metric in self.metrics:
-                if metric.name in ("loss", "running"):
-                    metric.update_state(loss)
-                else:
-                    metric.update_state(y, y_pred)
-            return {m.name: m.result() for m in self.metrics}
-
-    model = Loop()
-    model.compile("sgd", "mse", metrics=["mae"])
-    model.evaluate(X, TARGETS, verbose=0)  # resolves the metrics by their names
-    logs = model.fit(X, TARGETS, batch_size=20, verbose=0).history
-    assert list(logs) == ["loss", "mae", "running"]
-    expected = np.abs(model.predict(X, verbose=0) - TARGETS).mean()
-    assert logs["mae"] == pytest.approx([expected], rel=1e-5)
-
-
-def test_a_model_that_is_nothing_but_its_steps() -> None:
-    """Two networks and two optimizers, and no call()."""
-
-    class Pair(mg.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one = mg.Sequential([layers.Input((6,)), layers.Dense(2)])
-            self.two = mg.Sequential([layers.Input((2,)), layers.Dense(2)])
-
-        def compile(self, first: Any, second: Any) -> None:
-            super().compile()
-            self.first, self.second = first, second
-
-        def train_step(self, data: Any) -> Any:
-            x, y = data
-            squared = lambda a, b: ops.mean(ops.square(a - b))  # noqa: E731
-            a, da = mg.value_and_grad(lambda: squared(self.one(x), y), self.one.trainable_variables)()
-            b, db = mg.value_and_grad(lambda: squared(self.two(y), y), self.two.trainable_variables)()
-            self.first.apply(da, self.one.trainable_variables)
-            self.second.apply(db, self.two.trainable_variables)
-            return {"a": a, "b": b}
-
-    model = Pair()
-    model.compile(mg.optimizers.SGD(0.1), mg.optimizers.Adam(0.1))
-    history = model.fit(X, TARGETS, epochs=5, verbose=0).history
-    assert list(history) == ["a", "b"]
-    assert history["a"][-1] < history["a"][0] and history["b"][-1] < history["b"][0]
-
-
-def test_compute_loss_and_compute_metrics_of_ones_own() -> None:
-    class Extra(mg.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.dense = layers.Dense(2)
-            self.largest = mg.metrics.Mean(name="largest")
-
-        def call(self, x: Any) -> Any:
-            return self.dense(x)
-
-        def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, **rest: Any) -> Any:
-            return super().compute_loss(x, y, y_pred, **rest) + 100.0
-
-        def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-            found = super().compute_metrics(x, y, y_pred, sample_weight)
-            self.largest.update_state(ops.max(y_pred))
-            found["largest"] = self.largest.result()
-            return found
-
-    model = Extra()
-    model.compile("sgd", "mse", metrics=["mae"])
-    logs = model.fit(X, TARGETS, batch_size=50, verbose=0).history
-    assert list(logs) == ["largest", "loss", "mae"]
-    assert logs["loss"][0] > 100
-    assert logs["largest"][0] != 0
-
-
-def test_a_metric_that_computes_with_numpy() -> None:
-    class Median(mg.metrics.Metric):
-        def __init__(self) -> None:
-            super().__init__(name="median")
-            self.last = self.add_variable((50,), name="last")
-
-        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-            self.last.assign(y_pred[:, 0])
-
-        def result(self) -> Any:
-            return float(np.median(self.last.numpy()))
-
-    model = regression(metrics=[Median()])
-    found = model.evaluate(X, TARGETS, batch_size=50, verbose=0, return_dict=True)
-    assert found["median"] == pytest.approx(np.median(model.predict(X, verbose=0)[:, 0]), rel=1e-5)
-
-
-def test_run_eagerly_shows_values_and_computes_the_same() -> None:
-    found = []
-    for eagerly in (False, True):
-        model = classifier(run_eagerly=eagerly)
-        logs = model.fit(X, LABELS, batch_size=20, epochs=2, verbose=0).history
-        found.append((model.get_weights()[0], logs["loss"]))
-    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-5)
-    looking = Looking()
-    looking.compile("sgd", "mse", run_eagerly=True)
-    looking.fit(X, TARGETS, batch_size=20, shuffle=False, verbose=0)
-    np.testing.assert_allclose(looking.sums, [X[i : i + 20].sum() for i in (0, 0, 20, 40)], rtol=1e-4)
-    strict = Looking()
-    strict.compile("sgd", "mse")
-    with pytest.raises(TypeError, match="run_eagerly=True"):
-        strict.fit(X, TARGETS, verbose=0)
-
-
-class Looking(mg.Model):
-    """Looks at values while it is called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense = layers.Dense(2)
-        self.sums: list[float] = []
-
-    def call(self, x: Any) -> Any:
-        self.sums.append(float(ops.sum(x)))
-        return self.dense(x) if self.sums[-1] < 1e9 else x
-
-
-def test_value_and_grad_by_hand() -> None:
-    dense = layers.Dense(2)
-    dense.build((None, 6))
-    weights = dense.trainable_variables
-
-    def loss_of(x: Any, y: Any) -> Any:
-        return ops.mean(ops.square(dense(x) - y))
-
-    value, (kernel, bias) = mg.value_and_grad(loss_of, weights)(X, TARGETS)
-    error = X @ dense.get_weights()[0] + dense.get_weights()[1] - TARGETS
-    assert float(value) == pytest.approx(np.square(error).mean(), rel=1e-5)
-    np.testing.assert_allclose(np.asarray(kernel), X.T @ error / 50, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(np.asarray(bias), error.mean(0), rtol=1e-4, atol=1e-6)
-    by_input = mg.grad(lambda x: ops.sum(x["a"] ** 3))({"a": X})
-    np.testing.assert_allclose(np.asarray(by_input["a"]), 3 * X**2, rtol=1e-5)
-    with pytest.raises(ValueError, match="must return a scalar"):
-        mg.grad(lambda x: x * 2)(X)
-
-
-def test_jit_records_once_and_assigns_every_time() -> None:
-    runs: list[int] = []
-    total = mg.Variable(np.zeros((), np.float32), name="total")
-
-    @mg.jit
-    def step(x: Any, factor: float, options: Any = None) -> Any:
-        runs.append(1)
-        total.assign_add(ops.sum(x) * factor)
-        return {"sum": ops.sum(x), "options": options}
-
-    for i in range(3):
-        found = step(X + i, 2.0)
-        assert float(found["sum"]) == pytest.approx(float((X + i).sum()), rel=1e-4)
-    assert runs == [1]
-    assert float(total.numpy()) == pytest.approx(sum(2 * (X + i).sum() for i in range(3)), rel=1e-4)
-    step(X, 3.0)
-    step(X[:5], 3.0)
-    assert len(runs) == 3
-    with pytest.raises(TypeError, match="an argument of type set is neither an array nor hashable"):
-        step(X, 1.0, {1, 2})
 
 
 def test_data_of_ever_new_shapes_are_told_of() -> None:

@@ -32,11 +32,15 @@ def refused(match: str, x: Any = X, y: Any = LABELS, model: Any = None, **argume
 
 def test_compile_suggests_near_names() -> None:
     model = mg.Sequential([layers.Input((4,)), layers.Dense(3)])
-    with pytest.raises(ValueError, match="loss 'mean_square_error' is not known; did you mean 'mean_squared_error'"):
+    with pytest.raises(
+        ValueError, match="loss 'mean_square_error' is not known; did you mean 'mean_squared_error'"
+    ):
         model.compile("adam", "mean_square_error")
     with pytest.raises(ValueError, match="optimizer 'adm' is not known; did you mean 'adam'"):
         model.compile("adm", "mse")
-    with pytest.raises(ValueError, match="metric 'acuracy' is not known; did you mean .*'accuracy'"):
+    with pytest.raises(
+        ValueError, match="metric 'acuracy' is not known; did you mean .*'accuracy'"
+    ):
         model.compile("adam", "mse", metrics=["acuracy"])
     with pytest.raises(ValueError, match="steps_per_execution must be a positive integer, not 0"):
         model.compile("adam", "mse", steps_per_execution=0)
@@ -145,7 +149,9 @@ def test_targets_of_another_shape() -> None:
         made.compile("sgd", "mse")
         return made
 
-    refused(r"has the shape \(None, 1\), and its targets the shape \(20, 3\)", y=ONE_HOT, model=model())
+    refused(
+        r"has the shape \(None, 1\), and its targets the shape \(20, 3\)", y=ONE_HOT, model=model()
+    )
     refused("they must agree but for the batch", y=ONE_HOT, model=classifier("mse", units=2))
     for y in (LABELS, LABELS[:, None]):
         model().fit(X, y, verbose=0)  # (N,) and (N, 1) are the same
@@ -188,7 +194,9 @@ def test_names_of_several_outputs() -> None:
     model.compile("sgd", "mse")
     refused("2 output.* and 1 target", y=y, model=model)
     refused("data have the names", y={"one": y, "three": y, "four": y}, model=model)
-    refused("class_weight is for models with one output", y=[y, y], model=model, class_weight={0: 1})
+    refused(
+        "class_weight is for models with one output", y=[y, y], model=model, class_weight={0: 1}
+    )
 
 
 def test_a_model_without_a_loss() -> None:
@@ -200,7 +208,9 @@ def test_a_model_without_a_loss() -> None:
 def test_a_loss_that_became_nan_is_told_once() -> None:
     model = mg.Sequential([layers.Input((4,)), layers.Dense(3)])
     model.compile(mg.optimizers.SGD(1e30), "mse")
-    with pytest.warns(UserWarning, match="the loss of epoch .* is (nan|inf): the data are finite") as told:
+    with pytest.warns(
+        UserWarning, match="the loss of epoch .* is (nan|inf): the data are finite"
+    ) as told:
         model.fit(X, ONE_HOT, epochs=4, verbose=0)
     assert len(told) == 1
 
