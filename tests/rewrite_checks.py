@@ -17,7 +17,7 @@ from meganeura.ops.registry import REGISTRY
 from meganeura.rewrite import optimise
 from meganeura.rewrite.decode import class_costs, class_kinds
 from meganeura.rewrite.encode import Encoded
-from meganeura.rewrite.engine import EGraph, Engine, engine
+from meganeura.rewrite.engine import EGraph, Engine, current_engine
 from meganeura.rewrite.select import Problem
 
 #: Constants are float32: two of them merged differ from two of them applied in the last digits.
@@ -92,7 +92,7 @@ def assert_same(
 
 def saturated(graph: Graph, using: Engine | None = None) -> tuple[Encoded, EGraph]:
     encoded = Encoded(graph)
-    return encoded, (using or engine()).explore(encoded)
+    return encoded, (using or current_engine()).explore(encoded)
 
 
 def check_egraph(
@@ -126,7 +126,9 @@ def check_egraph(
             if expected is None:
                 known[c] = value
             else:
-                maker = "" if n.made_by is None else (using or engine()).rules[n.made_by].name
+                maker = (
+                    "" if n.made_by is None else (using or current_engine()).rules[n.made_by].name
+                )
                 assert_same(value, expected, f"class {c}, {n!r} of rule {maker!r}", tolerance)
         if len(later) == len(waiting):
             break

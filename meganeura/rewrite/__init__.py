@@ -12,7 +12,7 @@ from typing import Any
 from meganeura.graph.node import Graph
 from meganeura.rewrite.decode import class_costs, class_kinds, rebuilt, used_rules
 from meganeura.rewrite.encode import Encoded
-from meganeura.rewrite.engine import Engine, Limits, engine
+from meganeura.rewrite.engine import Engine, Limits, current_engine
 from meganeura.rewrite.select import Problem, select
 
 __all__ = ["Limits", "optimise"]
@@ -29,8 +29,15 @@ def optimise(
     """
     start = time.perf_counter()
     encoded = Encoded(graph)
+    if using is None and sum(1 for n in encoded.order if n.inputs) < 2:
+        # one operation, as in eager calls: there is nothing to rewrite it with
+        return graph, {
+            "nodes_before": len(encoded.order),
+            "nodes_after": len(encoded.order),
+            "rewrites": {},
+        }
     encoded_at = time.perf_counter()
-    explorer = using or engine()
+    explorer = using or current_engine()
     found = explorer.explore(encoded, limits)
     explored_at = time.perf_counter()
     kinds = class_kinds(found, encoded)

@@ -294,7 +294,7 @@ def _forked() -> bool:
     return os.getpid() != _process
 
 
-def engine(stable: bool = False) -> Engine:
+def current_engine(stable: bool = False) -> Engine:
     """This thread's engine with all rules, or with those for stable formulas alone.
 
     An e-graph may only be used by the thread that made it. In a forked child neither leaving a

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from meganeura.graph.node import Graph, Node
 from meganeura.rewrite.decode import class_costs, class_kinds, rebuilt
 from meganeura.rewrite.encode import Encoded
-from meganeura.rewrite.engine import engine
+from meganeura.rewrite.engine import current_engine
 from meganeura.rewrite.select import Problem, cheapest
 
 #: Without one of these there is nothing to do.
@@ -29,7 +29,7 @@ def stable(outputs: Sequence[Node], keep: Sequence[Node] = ()) -> list[Node]:
     encoded = Encoded(graph, opaque=keep)
     if not any(n.op in _TRIGGERS for n in encoded.order):
         return list(outputs)
-    found = engine(stable=True).explore(encoded)
+    found = current_engine(stable=True).explore(encoded)
     costs = class_costs(found, class_kinds(found, encoded))
     children = [[n.children for n in nodes] for nodes in found.classes]
     roots = [found.of[encoded.position[id(n)]] for n in outputs]

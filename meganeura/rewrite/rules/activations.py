@@ -5,7 +5,7 @@ Constants stand on the right here: identities.py has brought them there.
 
 from __future__ import annotations
 
-from meganeura.rewrite.rules.rule import Rule, both, near, p, rule, same_kind, scalar
+from meganeura.rewrite.rules.rule import Rule, both, near, p, rule, scalar
 
 #: Relations between values that several rules share.
 RELATIONS = (
@@ -57,7 +57,6 @@ RULES: list[Rule] = [
         "silu(g) u as one operation",
         both("multiply", p("silu", "g"), "u"),
         p("swiglu", "g", "u"),
-        *same_kind("g", "u"),
     ),
     rule(
         "sigmoid",

@@ -7,14 +7,14 @@ double precision, and only where float32 would neither overflow nor underflow.
 
 from __future__ import annotations
 
-from meganeura.rewrite.rules.rule import Rule, p, rule, same_kind, scalar
+from meganeura.rewrite.rules.rule import Rule, p, rule, scalar
 
 _A, _B = scalar("a"), scalar("b")
 
 
-def _within(value: str, low: str = "1e-30") -> tuple[str, ...]:
-    """Conditions: zero, or of a size that float32 holds to its full precision."""
-    return (f"(= s (abs {value}))", "(< s 1e30)", f"(> s {low})")
+def _within(value: str) -> tuple[str, ...]:
+    """Conditions: of a size that float32 holds to its full precision."""
+    return (f"(= s (abs {value}))", "(< s 1e30)", "(> s 1e-30)")
 
 
 def _folded(name: str, op: str, value: str) -> Rule:
@@ -24,7 +24,7 @@ def _folded(name: str, op: str, value: str) -> Rule:
         p(op, _A, _B),
         scalar("v"),
         f"(= v {value})",
-        *_within("v", "-1.0" if op in ("add", "subtract") else "1e-30"),
+        *(_within("v") if op in ("multiply", "divide") else _within("v")[:2]),
     )
 
 
@@ -47,7 +47,6 @@ RULES: list[Rule] = [
         p("multiply", "x", scalar("v")),
         "(= v (* a b))",
         *_within("v"),
-        *same_kind("root", "x"),
     ),
     rule(
         "merge divisors",
@@ -56,7 +55,6 @@ RULES: list[Rule] = [
         p("multiply", "x", scalar("v")),
         "(= v (/ a b))",
         *_within("v"),
-        *same_kind("root", "x"),
     ),
     rule(
         "negate a product",

@@ -21,18 +21,18 @@ RULES: list[Rule] = [
         )
         for op in ("add", "multiply", "maximum", "minimum")
     ],
-    rule("add zero", "x + 0 = x", p("add", "x", _ZERO), "x", *_ROOT),
-    rule("subtract zero", "x - 0 = x", p("subtract", "x", _ZERO), "x", *_ROOT),
+    rule("add zero", "x + 0 = x", p("add", "x", _ZERO), "x"),
+    rule("subtract zero", "x - 0 = x", p("subtract", "x", _ZERO), "x"),
     rule("subtract from zero", "0 - x = -x", p("subtract", _ZERO, "x"), p("negative", "x")),
-    rule("multiply by one", "x * 1 = x", p("multiply", "x", _ONE), "x", *_ROOT),
-    rule("divide by one", "x / 1 = x", p("divide", "x", _ONE), "x", *_ROOT),
+    rule("multiply by one", "x * 1 = x", p("multiply", "x", _ONE), "x"),
+    rule("divide by one", "x / 1 = x", p("divide", "x", _ONE), "x"),
     rule(
         "multiply by minus one",
         "x * -1 = -x",
         p("multiply", "x", scalar("-1.0")),
         p("negative", "x"),
     ),
-    rule("power of one", "x^1 = x", p("power", "x", _ONE), "x", *_ROOT),
+    rule("power of one", "x^1 = x", p("power", "x", _ONE), "x"),
     rule("power of two", "x^2 = x x", p("power", "x", scalar("2.0", "d")), p("multiply", "x", "x")),
     rule(
         "reciprocal root", "1 / sqrt x", p("divide", scalar("1.0"), p("sqrt", "x")), p("rsqrt", "x")

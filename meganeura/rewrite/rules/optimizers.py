@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from meganeura.rewrite.rules.rule import Rule, both, p, rule, same_kind
+from meganeura.rewrite.rules.rule import Rule, both, p, rule
 
 _STEP = both("multiply", "y", "r")
-_NUMBER = ("(= k (kind r))", "(number k)")
+_NUMBER = ("(= k (kind r))", "(number k)", '(= "float32" (dtype_of k))')
 
 RULES: list[Rule] = [
     rule(
@@ -14,8 +14,6 @@ RULES: list[Rule] = [
         [p("subtract", "x", t) for t in _STEP],
         p("axpy", "x", "y", p("negative", "r")),
         *_NUMBER,
-        *same_kind("x", "y"),
-        '(= "float32" (dtype_of q))',
     ),
     rule(
         "addition by axpy",
@@ -23,7 +21,5 @@ RULES: list[Rule] = [
         [t for step in _STEP for t in both("add", "x", step)],
         p("axpy", "x", "y", "r"),
         *_NUMBER,
-        *same_kind("x", "y"),
-        '(= "float32" (dtype_of q))',
     ),
 ]

@@ -90,8 +90,6 @@ _ROWS = [
         "(= s (vector_of kb))",
         "(= v (vector_kind kb))",
         *same_kind("root", plain),
-        "(= n (last v))",
-        "(= n (last q))",
         facts=(f"(set (kind {p('reshape', 'b', rest='s')}) v)",),
         quiet=True,
     )

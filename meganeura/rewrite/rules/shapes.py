@@ -6,6 +6,7 @@ from meganeura.rewrite.rules.rule import Rule, p, rule, same_kind
 
 _ROOT = same_kind("root", "x")
 _BROADCAST = p("broadcast_to", "y", rest="a")
+_VIEW = p("reshape", "y", rest="a")
 
 #: Operations on two values of one dtype that broadcast.
 _PAIRS = (
@@ -25,11 +26,15 @@ def _absorbed(op: str) -> list[Rule]:
     found = []
     for name, view, when in (
         ("a broadcast", _BROADCAST, ()),
-        ("leading ones", p("reshape", "y", rest="a"), ("(= l (kind y))", "(leads l q)")),
+        (
+            "leading ones",
+            _VIEW,
+            ("(= l (kind y))", f"(= q (kind {_VIEW}))", "(leads l q)"),
+        ),
     ):
         for left, right in ((("x", view), ("x", "y")), ((view, "x"), ("y", "x"))):
             # the other operand has the shape of the result already, so that nothing narrows
-            shape = ("(= r (kind x))", f"(= q (kind {view}))", "(= u (shape_of r))")
+            shape = ("(= r (kind x))", "(= u (shape_of r))")
             widest = ("(= v (kind root))", "(= u (shape_of v))")
             found.append(
                 rule(
@@ -147,7 +152,6 @@ RULES: list[Rule] = [
             "(= r (kind root))",
             "(= n (size k))",
             "(= n (size r))",
-            "(> n 0)",
             "(= s (to_shape r))",
         )
         for op in ("sum", "max", "min", "prod")
@@ -164,19 +168,17 @@ RULES: list[Rule] = [
     ],
     *[
         rule(
-            f"{op} of numbers before a broadcast",
-            "one element to compute",
+            f"{op} with a number before a broadcast",
+            "fewer elements to compute",
             p(op, *pair),
             p("broadcast_to", p(op, "x", "y"), rest="a"),
-            "(= k (kind x))",
-            "(= l (kind y))",
+            f"(= k (kind {number}))",
             "(number k)",
-            "(number l)",
         )
         for op in _PAIRS
-        for pair in (
-            (p("broadcast_to", "x", rest="a"), "y"),
-            ("x", p("broadcast_to", "y", rest="a")),
+        for number, pair in (
+            ("y", (p("broadcast_to", "x", rest="a"), "y")),
+            ("x", ("x", p("broadcast_to", "y", rest="a"))),
         )
     ],
     *[
