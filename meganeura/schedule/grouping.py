@@ -55,7 +55,9 @@ def stored_nodes(graph: Graph, limits: Limits) -> dict[int, Node]:
     cost: dict[int, int] = {}
     depth: dict[int, int] = {}
     limit = 24 if limits.software else 60
+    reads: dict[int, frozenset[int]] = {}
     for node in order:
+        _keep_within_bindings(node, stored, reads, limits)
         if node.op in LEAVES or node.op == "literal":
             cost[id(node)] = 0 if node.op == "constant" else _LOAD
             depth[id(node)] = 0
@@ -76,6 +78,30 @@ def stored_nodes(graph: Graph, limits: Limits) -> dict[int, Node]:
         if many or widened or deep > _DEEPEST:
             stored[id(node)] = node
     return stored
+
+
+def _keep_within_bindings(
+    node: Node, stored: dict[int, Node], reads: dict[int, frozenset[int]], limits: Limits
+) -> None:
+    """Store operands of `node` that are computed from many tensors, so that no kernel reads more
+    of them than the device binds: sums of many branches, steps of a recurrence put together."""
+    if node.op in LEAVES or node.op == "literal":
+        reads[id(node)] = frozenset() if node.op == "constant" else frozenset((id(node),))
+        return
+
+    def needed() -> frozenset[int]:
+        sources = (frozenset((id(x),)) if id(x) in stored else reads[id(x)] for x in node.inputs)
+        return frozenset().union(*sources)
+
+    own = needed()
+    while len(own) > limits.storage_buffers - 2:  # one for the result, one for a neighbour's
+        wide = [x for x in node.inputs if id(x) not in stored and len(reads[id(x)]) > 1]
+        if not wide:
+            break
+        x = max(wide, key=lambda x: len(reads[id(x)]))
+        stored[id(x)] = x
+        own = needed()
+    reads[id(node)] = own
 
 
 def _operand_base(x: Node) -> Node:

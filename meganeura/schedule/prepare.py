@@ -31,6 +31,7 @@ def prepared(graph: Graph, limits: Limits) -> Graph:
             known[key] = found
             split = _split(found, limits)
             split = _split_kernel_gradient(found, limits) if split is None else split
+            split = _split_concatenate(found, limits) if split is None else split
             if split is not None:
                 known[key] = found = split
         new[id(node)] = found
@@ -40,6 +41,18 @@ def prepared(graph: Graph, limits: Limits) -> Graph:
         graph.states,
         {i: new[id(n)] for i, n in graph.updates.items()},
     )
+
+
+def _split_concatenate(node: Node, limits: Limits) -> Node | None:
+    """More parts than a kernel may read, as parts that are put together first."""
+    most = limits.storage_buffers - 2
+    if node.op != "concatenate" or len(node.inputs) <= most:
+        return None
+    axis, parts = node.attributes["axis"], list(node.inputs)
+    while len(parts) > 1:
+        groups = [parts[i : i + most] for i in range(0, len(parts), most)]
+        parts = [make("concatenate", *g, axis=axis) if len(g) > 1 else g[0] for g in groups]
+    return parts[0]
 
 
 def _split(node: Node, limits: Limits) -> Node | None:
