@@ -43,7 +43,7 @@ def cost(op: str, attributes: dict[str, Any], inputs: Sequence[Shape], out: Shap
     if kind == "movement":
         return 1 + size // 64
     if kind in ("pointwise", "generator"):
-        return NODE + size + size * _WORK.get(op, 1) // BALANCE
+        return NODE + len(inputs) + size + size * _WORK.get(op, 1) // BALANCE
     read = sum(math.prod(s) for s in inputs[: 2 if op.startswith("fused_") else None])
     if kind == "index":
         return NODE + 8 * size

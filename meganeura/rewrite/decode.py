@@ -142,7 +142,7 @@ def used_rules(
 
     An operation of the result counts for the rule that made it. An operation of the graph as it was
     written that is gone, and in whose place stands nothing that a rule made, counts for the rule
-    that did away with it.
+    that did away with it. Where of what a rule made only a part is left, the part counts.
     """
     needed: set[int] = set()
     stack = list(roots)
@@ -151,14 +151,18 @@ def used_rules(
         if c not in needed:
             needed.add(c)
             stack.extend(found.classes[c][choice[c]].children)
-    counts: Counter[str] = Counter()
+    counts: Counter[int] = Counter()
+    parts: Counter[int] = Counter()
     for c, nodes in enumerate(found.classes):
         written = found.written[c]
         chosen = choice[c] if c in needed else -1
-        if chosen >= 0 and chosen != written and nodes[chosen].made_by is not None:
-            counts[rules[nodes[chosen].made_by].name] += 1  # type: ignore[index]
-        elif chosen != written or written < 0:
-            gone = nodes[written].undone_by if written >= 0 else None
-            if gone is not None:
-                counts[rules[gone].name] += 1
-    return dict(sorted(counts.items()))
+        made_by = nodes[chosen].made_by if chosen >= 0 and chosen != written else None
+        gone = nodes[written].undone_by if written >= 0 and chosen != written else None
+        if made_by is not None:
+            (parts if made_by % 2 else counts)[made_by // 2] += 1
+        elif gone is not None:
+            counts[gone] += 1
+    by_name: Counter[str] = Counter()
+    for number in sorted({*counts, *parts}):
+        by_name[rules[number].name] += counts[number] or parts[number]
+    return dict(sorted(by_name.items()))

@@ -48,8 +48,10 @@ class ENode:
         self.children = children
         self.key = key  # (constructor, children, columns, rest): equal for equal e-nodes of a graph
         self.leaf: int | None = None
-        self.made_by: int | None = None  # rules, by number
-        self.undone_by: int | None = None
+        self.made_by: int | None = (
+            None  # twice the number of a rule, and 1 for a part of its result
+        )
+        self.undone_by: int | None = None  # the number of a rule
 
     def __repr__(self) -> str:
         return f"<{self.op}{list(self.children)} {self.attributes}>"

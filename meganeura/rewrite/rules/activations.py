@@ -19,17 +19,20 @@ _CUBES = [p("multiply", p("multiply", "x", "x"), "x"), p("multiply", "x", p("mul
 _SQUARE = p("multiply", "x", "x")
 _SIGMA = p("sigmoid", "x")
 
+_SCALED_SQUARES = [
+    p("multiply", _SQUARE, scalar("d")),
+    *both("multiply", "x", p("multiply", "x", scalar("d"))),
+]
+_SCALED_CUBES = [
+    *[p("multiply", c, scalar("d")) for c in _CUBES],
+    *[t for square in _SCALED_SQUARES for t in both("multiply", "x", square)],
+]
+
 #: x + d x^3 as a sum, or as a product.
 _SUMS = [
-    *[t for c in _CUBES for t in both("add", "x", p("multiply", c, scalar("d")))],
-    *[
-        t
-        for scaled in (p("multiply", p("multiply", _SQUARE, scalar("d")), "x"),
-                       p("multiply", "x", p("multiply", _SQUARE, scalar("d"))))
-        for t in both("add", "x", scaled)
-    ],
-    *both("multiply", "x", p("add", p("multiply", _SQUARE, scalar("d")), _ONE)),
-]  # fmt: skip
+    *[t for cube in _SCALED_CUBES for t in both("add", "x", cube)],
+    *[t for square in _SCALED_SQUARES for t in both("multiply", "x", p("add", square, _ONE))],
+]
 
 
 def _gelu(name: str, reason: str, bell: str, approximate: str) -> Rule:
@@ -107,11 +110,11 @@ RULES: list[Rule] = [
     rule(
         "argument of tanh, scaled first",
         "sqrt(2 / pi) x (1 + 0.044715 x^2)",
-        both(
-            "multiply",
-            p("multiply", "x", scalar("c")),
-            p("add", p("multiply", _SQUARE, scalar("d")), _ONE),
-        ),
+        [
+            t
+            for square in _SCALED_SQUARES
+            for t in both("multiply", p("multiply", "x", scalar("c")), p("add", square, _ONE))
+        ],
         None,
         *near("c", 0.7978845608028654),
         *near("d", 0.044715),

@@ -76,6 +76,19 @@ def near(name: str, value: float) -> tuple[str, str]:
     return f"(< {name} {value + 2e-6})", f"(> {name} {value - 2e-6})"
 
 
+def terms(text: str) -> list[str]:
+    """The operations that a term consists of, itself included."""
+    found, starts = [], []
+    for i, character in enumerate(text):
+        if character == "(":
+            starts.append(i)
+        elif character == ")":
+            term = text[starts.pop() : i + 1]
+            if term.startswith("(Op_"):
+                found.append(term)
+    return list(dict.fromkeys(found))
+
+
 @dataclass(frozen=True)
 class Rule:
     """Every left side denotes the same value as `rhs`, wherever all of `when` holds.
@@ -109,8 +122,9 @@ class Rule:
                 actions.append(f"(union root {self.rhs})")
                 if not self.quiet:
                     actions.append(f"(set (Old{left[3:-1]}) {number})")
-                    if self.rhs.startswith("(Op_"):
-                        actions.append(f"(set (New{self.rhs[3:-1]}) {number})")
+                    for term in terms(self.rhs):
+                        # an even number where this is the result, odd where it is a part of it
+                        actions.append(f"(set (New{term[3:-1]}) {2 * number + (term != self.rhs)})")
                 if self.replaces:
                     actions.append(f"(subsume {left})")
             conditions = [f"(= root {left})", *self.when]
