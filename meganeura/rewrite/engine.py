@@ -6,13 +6,14 @@ dtype and refuses to merge two, so that an unsound rule is an error and not a wr
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,18 +113,12 @@ class Engine:
 
     def _run(self, text: str) -> list[Any]:
         # One command at a time: a parsed command carries a copy of the whole text it came from.
-        return self._execute(*self._graph.parse_program(text))
+        with _ordinary_errors():
+            return self._graph.run_program(*self._graph.parse_program(text))  # type: ignore[no-any-return]
 
     def _execute(self, *commands: Any) -> list[Any]:
-        try:
+        with _ordinary_errors():
             return self._graph.run_program(*commands)  # type: ignore[no-any-return]
-        except BaseException as error:
-            if type(error).__name__ in (
-                "PanicException",
-                "EggSmolError",
-            ):  # the former is no Exception
-                raise RuntimeError(f"egglog: {error}") from error
-            raise
 
     def _declare(self, op: str, arity: int) -> None:
         """The operation on so many inputs: its constructor, its table, who made and undid it, and
@@ -284,6 +279,17 @@ def _keeps_kind(op: str, arity: int) -> bool:
         return record.infer(*stand_ins) == ((2, 3), "float32")
     except (TypeError, ValueError):
         return False
+
+
+@contextlib.contextmanager
+def _ordinary_errors() -> Iterator[None]:
+    """egglog's errors as RuntimeErrors; its panics are not even Exceptions."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ not in ("PanicException", "EggSmolError"):
+            raise
+        raise RuntimeError(f"egglog: {error}") from error
 
 
 # --- one engine per thread -------------------------------------------------------------------------
