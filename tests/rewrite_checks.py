@@ -85,7 +85,7 @@ def assert_same(
     finite = np.isfinite(expected)
     assert np.isfinite(found[finite]).all(), f"{what}: {found}, expected {expected}"
     if finite.any():
-        scale = max(float(np.abs(expected[finite]).max()), 1e-3)
+        scale = max(float(np.abs(expected[finite]).max()), 0.1)
         error = np.abs(found[finite] - expected[finite]).max() / scale
         assert error <= tolerance, f"{what}: off by {error:.1e} of {scale:.3g}"
 

@@ -1,4 +1,4 @@
-"""The optimisation report as text, and as a page with a drawing of the graph."""
+"""What the compiler did with a graph, as text and as a page with a drawing."""
 
 from __future__ import annotations
 
@@ -6,108 +6,108 @@ import html
 from typing import Any
 
 from meganeura.graph.node import Graph
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return ""
+from meganeura.rewrite.drawing import svg
 
 
 def explain_text(report: dict[str, Any]) -> str:
-    """What the compiler did: nodes, rewrites, kernels, bytes, memory, time."""
+    """Nodes before and after, each rewrite that was used with its count and its reason, the
+    kernels, bytes moved, memory, and the time it took."""
     lines = [
         f"computed by {report.get('backend', '?')}: {report.get('device', 'NumPy, node by node')}"
     ]
-    lines.append(
-        f"graph: {report['nodes_before']} nodes as written, {report['nodes_after']} after optimisation"
-    )
-    if "egraph_nodes" in report:
-        lines.append(
-            f"e-graph: {report['egraph_nodes']} e-nodes in {report['egraph_classes']} classes after "
-            f"{report['egraph_steps']} steps ({report['egraph_stopped']}); cost "
-            f"{report['cost_before']:,.0f} -> {report['cost_after']:,.0f}"
-        )
-    rewrites = report.get("rewrites") or {}
-    if rewrites:
-        lines.append("rewrites that matched:")
-        lines += [
-            f"  {count:5d}  {name}"
-            for name, count in sorted(rewrites.items(), key=lambda r: (-r[1], r[0]))
-        ]
-    kernels = report.get("kernels") or []
-    if kernels:
-        lines.append(f"kernels: {len(kernels)} dispatches a step")
-        for kernel in kernels:
-            size = "x".join(map(str, kernel["workgroups"]))
-            scopes = ", ".join(s.split("/")[-1] for s in kernel.get("scopes", [])[:4])
-            lines.append(
-                f"  {kernel['name'][:44]:44s} {size:>12s} {_bytes(kernel['bytes']):>10s}  {scopes}"
-            )
-        lines.append(
-            f"bytes moved: {_bytes(report.get('moved_bytes', 0))} a step; memory: "
-            f"{_bytes(report.get('temporary_bytes', 0))} temporary, {_bytes(report.get('state_bytes', 0))} state"
-        )
-    lines.append(f"compiled in {report.get('seconds', 0.0):.3f} s")
+    lines += _graph_lines(report)
+    lines += _rewrite_lines(report.get("rewrites") or {})
+    lines += _kernel_lines(report)
+    lines.append(_time_line(report))
     return "\n".join(lines)
 
 
-_COLOURS = {
-    "leaf": "#dde7f3",
-    "template": "#f6d9c4",
-    "reduction": "#d9ead3",
-    "pointwise": "#ffffff",
-}
+def _graph_lines(report: dict[str, Any]) -> list[str]:
+    before, after = report.get("nodes_before", 0), report.get("nodes_after", 0)
+    lines = [f"graph: {before} nodes as written, {after} after optimisation"]
+    if "egraph_nodes" in report:
+        lines.append(
+            f"e-graph: {report['egraph_nodes']} forms of {report['egraph_classes']} values after "
+            f"{report['egraph_steps']} steps ({report['egraph_stopped']}); estimated cost "
+            f"{report['cost_before']:,} as written, {report['cost_after']:,} as selected"
+        )
+    return lines
+
+
+def _rewrite_lines(rewrites: dict[str, int]) -> list[str]:
+    if not rewrites:
+        return ["rewrites used: none"]
+    reasons = _reasons()
+    lines = ["rewrites used:"]
+    for name, count in sorted(rewrites.items(), key=lambda r: (-r[1], r[0])):
+        reason = reasons.get(name, "")
+        lines.append(f"  {count:5d}  {name}" + (f": {reason}" if reason else ""))
+    return lines
+
+
+def _reasons() -> dict[str, str]:
+    from meganeura.rewrite.rules import ALL
+
+    return {r.name: r.reason for r in ALL} | {"constants computed": "known at compile time"}
+
+
+def _kernel_lines(report: dict[str, Any]) -> list[str]:
+    kernels = report.get("kernels") or []
+    if not kernels:
+        return []
+    lines = [f"kernels: {len(kernels)} dispatches a step"]
+    for kernel in kernels:
+        size = "x".join(map(str, kernel["workgroups"]))
+        scopes = [s.split("/")[-1] for s in kernel.get("scopes", [])]
+        where = ", ".join(scopes[:4]) + (", ..." if len(scopes) > 4 else "")
+        moved = _bytes(kernel["bytes"])
+        lines.append(f"  {kernel['name'][:44]:44s} {size:>12s} {moved:>10s}  {where}".rstrip())
+    lines.append(
+        f"bytes moved: {_bytes(report.get('moved_bytes', 0))} a step; memory: "
+        f"{_bytes(report.get('temporary_bytes', 0))} temporary, "
+        f"{_bytes(report.get('state_bytes', 0))} state"
+    )
+    return lines
+
+
+def _time_line(report: dict[str, Any]) -> str:
+    line = f"compiled in {report.get('seconds', 0.0):.3f} s"
+    if report.get("plan_from_cache"):
+        return f"{line}, with a plan from the cache"
+    stages = [("optimise_seconds", "optimiser"), ("schedule_seconds", "scheduler"),
+              ("pipeline_seconds", "pipelines")]  # fmt: skip
+    parts = [f"{what} {report[key]:.3f}" for key, what in stages if key in report]
+    return f"{line} ({', '.join(parts)})" if parts else line
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
 
 
 def explain_html(graph: Graph | None, report: dict[str, Any]) -> str:
-    """A page of its own with the report and a drawing of the optimised graph in layers."""
-    drawing = "" if graph is None else _svg(graph)
-    text = html.escape(explain_text(report))
+    """A page of its own: the report, and a drawing of the graph that `report` is about.
+
+    `graph` is the graph as it was written. Where the optimiser has seen it, what it made of it is
+    drawn.
+    """
+    drawing = ""
+    if graph is not None:
+        heading = "the graph as it was written"
+        if "egraph_nodes" in report:
+            from meganeura.rewrite import optimise
+
+            graph, heading = optimise(graph)[0], "the graph after optimisation"
+        drawing = f"<h2>{heading}</h2>\n{svg(graph)}"
     return f"""<!doctype html>
-<html><head><meta charset="utf-8"><title>meganeura</title></head>
-<body style="font-family: sans-serif"><pre>{text}</pre>
+<html lang="en">
+<head><meta charset="utf-8"><title>meganeura</title></head>
+<body style="font-family: sans-serif">
+<pre>{html.escape(explain_text(report))}</pre>
 {drawing}
-</body></html>
+</body>
+</html>
 """
-
-
-def _svg(graph: Graph) -> str:
-    from meganeura.ops.registry import REGISTRY
-
-    order = graph.nodes()
-    depth: dict[int, int] = {}
-    rows: dict[int, int] = {}
-    place: dict[int, tuple[int, int]] = {}
-    for node in order:
-        d = 1 + max((depth[id(x)] for x in node.inputs), default=-1)
-        depth[id(node)] = d
-        place[id(node)] = (rows.get(d, 0), d)
-        rows[d] = rows.get(d, 0) + 1
-    width, height = 150, 56
-    parts = []
-    for node in order:
-        x, y = (v * s + 10 for v, s in zip(place[id(node)], (width, height), strict=True))
-        for operand in node.inputs:
-            ox, oy = (v * s + 10 for v, s in zip(place[id(operand)], (width, height), strict=True))
-            parts.append(
-                f'<line x1="{ox + 65}" y1="{oy + 34}" x2="{x + 65}" y2="{y}" stroke="#999"/>'
-            )
-    for node in order:
-        x, y = (v * s + 10 for v, s in zip(place[id(node)], (width, height), strict=True))
-        colour = _COLOURS.get(REGISTRY[node.op].kind, "#eeeeee")
-        label = html.escape(node.op[:20])
-        shape = html.escape(f"{node.dtype} {list(node.shape)}"[:24])
-        title = html.escape(f"{node.op} {node.scope}")
-        parts.append(
-            f'<g><title>{title}</title><rect x="{x}" y="{y}" width="130" height="34" fill="{colour}" stroke="#555"/>'
-            f'<text x="{x + 65}" y="{y + 14}" font-size="11" text-anchor="middle">{label}</text>'
-            f'<text x="{x + 65}" y="{y + 28}" font-size="9" text-anchor="middle" fill="#555">{shape}</text></g>'
-        )
-    w = max(rows.values(), default=1) * width + 20
-    h = (max(rows, default=0) + 1) * height + 20
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}">{"".join(parts)}</svg>'
-    )
