@@ -83,6 +83,7 @@ class Engine:
         self._span = self._b.RustSpan("", 0, 0)
         self._graph = self._b.EGraph()
         self._declared: dict[str, tuple[str, int]] = {}
+        self._notes: set[str] = set()
         self._run("(sort T)")
         self._run("(constructor Node (i64) T :unextractable)")
         self._run("(constructor Leaf (i64) T)")
@@ -109,6 +110,8 @@ class Engine:
             for text in rule.texts(number):
                 for op, arity in sorted(set(re.findall(r"\(Op_(\w+?)_(\d+) ", text))):
                     self._declare(op, int(arity))
+                for table, op, arity in sorted(set(re.findall(r"\((New|Old)_(\w+?)_(\d+) ", text))):
+                    self._declare_note(table, op, int(arity))
                 self._run(text)
 
     def _run(self, text: str) -> list[Any]:
@@ -121,8 +124,8 @@ class Engine:
             return self._graph.run_program(*commands)  # type: ignore[no-any-return]
 
     def _declare(self, op: str, arity: int) -> None:
-        """The operation on so many inputs: its constructor, its table, who made and undid it, and
-        how its kind follows from those of its inputs where that is simple."""
+        """The operation on so many inputs: its constructor, its table, and how its kind follows from
+        those of its inputs where that is simple."""
         name = constructor(op, arity)
         if name in self._declared:
             return
@@ -130,9 +133,6 @@ class Engine:
         columns = [sort for _, sort in COLUMNS.get(op, ())]
         sorts = " ".join([*["T"] * arity, *columns, "i64"])
         self._run(f"(constructor {name} ({sorts}) T)")
-        suffix = name.removeprefix("Op")
-        for table in ("New", "Old"):
-            self._run(f"(function {table}{suffix} ({sorts}) i64 :merge (min old new))")
         numbers = " ".join(["i64"] * (arity + 1) + columns + ["i64"])
         self._run(f"(relation in_{name} ({numbers}))")
         inputs = [f"v{i}" for i in range(arity)]
@@ -153,6 +153,15 @@ class Engine:
                     continue
                 conditions = " ".join([term, first, *scalars, *same])
                 self._run(f"(rule ({conditions}) ((set (kind e) k)) :ruleset opt)")
+
+    def _declare_note(self, table: str, op: str, arity: int) -> None:
+        """A table of which rule made an operation ("New") or did away with it ("Old")."""
+        name = constructor(op, arity).replace("Op", table, 1)
+        if name not in self._notes:
+            self._notes.add(name)
+            columns = [sort for _, sort in COLUMNS.get(op, ())]
+            sorts = " ".join([*["T"] * arity, *columns, "i64"])
+            self._run(f"(function {name} ({sorts}) i64 :merge (min old new))")
 
     # --- one graph -----------------------------------------------------------------------------
 
@@ -247,9 +256,9 @@ class Engine:
                 node = ENode(op, shared, children, (name, children, *data, rest))
                 by_key[tuple(cells)] = node
                 members[number(row.output)].append(node)
-            suffix = name.removeprefix("Op")
             for table, attribute in (("New", "made_by"), ("Old", "undone_by")):
-                for row in functions[table + suffix].rows:
+                note = name.replace("Op", table, 1)
+                for row in functions[note].rows if note in self._notes else ():
                     node_or_none = by_key.get(tuple(row.inputs))
                     if node_or_none is not None:
                         setattr(node_or_none, attribute, to_i64(row.output))
