@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from meganeura import identifiers
@@ -50,7 +51,7 @@ def serialize(layer: Any) -> dict[str, Any]:
     return config
 
 
-def deserialize(config: dict[str, Any], custom_objects: Any = None) -> Any:
+def deserialize(config: Mapping[str, Any], custom_objects: Any = None) -> Any:
     """The layer or model that `serialize`, or Keras, described.
 
     custom_objects: name -> class or function, for those that are not registered
@@ -63,7 +64,7 @@ def deserialize(config: dict[str, Any], custom_objects: Any = None) -> Any:
 
         with custom_object_scope(custom_objects):
             return deserialize(config)
-    if not isinstance(config, dict) or "class_name" not in config:
+    if not isinstance(config, Mapping) or "class_name" not in config:
         raise ValueError(
             f"a layer's configuration is a dict with 'class_name' and 'config', not {config!r}"
         )
@@ -88,7 +89,7 @@ def deserialize(config: dict[str, Any], custom_objects: Any = None) -> Any:
     return layer
 
 
-def _find(name: str, config: dict[str, Any]) -> Any:
+def _find(name: str, config: Mapping[str, Any]) -> Any:
     from meganeura import layers
 
     for candidate in (config.get("registered_name"), name):
