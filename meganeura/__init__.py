@@ -33,7 +33,7 @@ _NAMES: dict[str, str] = {
     "Metric": "metrics",
     "value_and_grad": "gradient",
     "grad": "gradient",
-    "jit": "recorded",
+    "function": "recorded",
 }
 
 

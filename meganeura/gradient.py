@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meganeura import config, ops
-from meganeura.function import run_call
+from meganeura.execution import run_call
 from meganeura.graph import autodiff, trace
 from meganeura.graph.node import Node
 from meganeura.ops.dispatch import map_tree

@@ -240,7 +240,9 @@ def shuffle(x: Any, axis: int = 0, seed: Any = None) -> Any:
     words = key(seed)
     if not isinstance(words, np.ndarray):
         if isinstance(words, Node):
-            raise ValueError("shuffle is offered outside of compiled code; shuffle the data instead")
+            raise ValueError(
+                "shuffle is offered outside of compiled code; shuffle the data instead"
+            )
         words = words.numpy()
     order = np.random.default_rng([int(w) for w in words]).permutation(x.shape[axis])
     return ops.take(x, order.astype("int32"), axis=axis)

@@ -1,4 +1,4 @@
-"""jit: Python functions of tensors, recorded once for each kind of arguments and run as plans."""
+"""function: Python functions of tensors, recorded once for each kind of arguments and run as plans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from meganeura import config
 from meganeura.backend import backend_object
-from meganeura.function import Slot, compiled
+from meganeura.execution import Slot, compiled
 from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.ops.dispatch import map_tree
@@ -18,7 +18,7 @@ from meganeura.tensor import Tensor, to_tensor
 from meganeura.variable import Variable
 
 
-def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+def function(body: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function written with `meganeura.ops`, layers and variables: a call runs one plan.
 
     Arrays among the arguments (also in lists, tuples and dicts) are what may change from call to
@@ -28,7 +28,7 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
 
     A step of training by hand:
 
-        @meganeura.jit
+        @meganeura.function
         def step(x, y):
             loss, gradients = meganeura.value_and_grad(lambda: loss_fn(y, model(x)), weights)()
             optimizer.apply(gradients, weights)
@@ -39,10 +39,10 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     recordings: dict[Any, _Recording] = {}
 
-    @functools.wraps(function)
+    @functools.wraps(body)
     def call(*args: Any, **kwargs: Any) -> Any:
         if trace.current() is not None:
-            return function(*args, **kwargs)
+            return body(*args, **kwargs)
         tensors: list[Tensor] = []
         constants: list[Any] = []
 
@@ -62,11 +62,11 @@ def jit(function: Callable[..., Any]) -> Callable[..., Any]:
         except TypeError as error:
             kind = next((k.__name__ for k, v in constants if not _hashable(v)), "unknown")
             raise TypeError(
-                f"{getattr(function, '__name__', 'the function')}: an argument of type {kind} is "
+                f"{getattr(body, '__name__', 'the function')}: an argument of type {kind} is "
                 "neither an array nor hashable, so calls with it cannot be told apart"
             ) from error
         if found is None:
-            found = recordings[key] = _Recording(function, arguments, tensors)
+            found = recordings[key] = _Recording(body, arguments, tensors)
         return found.run(tensors)
 
     return call
@@ -83,7 +83,7 @@ def _hashable(value: Any) -> bool:
 class _Recording:
     """What a function did for one kind of arguments."""
 
-    def __init__(self, function: Callable[..., Any], arguments: Any, tensors: list[Tensor]):
+    def __init__(self, body: Callable[..., Any], arguments: Any, tensors: list[Tensor]):
         with trace.Trace() as recording:
             nodes = [
                 recording.input(t.shape, t.dtype, f"argument_{i}") for i, t in enumerate(tensors)
@@ -92,7 +92,7 @@ class _Recording:
                 lambda leaf: nodes[leaf.index] if isinstance(leaf, Slot) else leaf, arguments
             )
             self._outputs: list[Node] = []
-            self._structure = map_tree(self._collect, function(*args, **kwargs))
+            self._structure = map_tree(self._collect, body(*args, **kwargs))
         self._captured = list(recording.captured)
         self._variables = list(recording.variables)
         self._executable = compiled(recording.graph(self._outputs))

@@ -349,7 +349,7 @@ class Layer(Weighted):
 
     def _compute(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run on arrays: the whole call is one plan, unless it looks at values on the way."""
-        from meganeura.function import eagerly, run_call, running_eagerly
+        from meganeura.execution import eagerly, run_call, running_eagerly
 
         if running_eagerly():
             return self._record(

@@ -12,7 +12,7 @@ from meganeura import ops
 from meganeura.backend import backend_object
 from meganeura.data.arrays import gather
 from meganeura.data.batch import Batch, fill
-from meganeura.function import Slot, compiled
+from meganeura.execution import Slot, compiled
 from meganeura.graph.node import Graph, Node
 from meganeura.graph.trace import ConcretizationError, Trace
 from meganeura.ops.dispatch import map_tree

@@ -171,7 +171,9 @@ def scan(
 ) -> tuple[Any, Any]:
     """carry, y = f(carry, x) for the slices x of xs along the first dimension; the ys are stacked."""
     parts = [unstack(leaf) if leaf is not None else None for leaf in _leaves(xs)]
-    counts = {len(p) for p in parts if p is not None} | ({int(length)} if length is not None else set())
+    counts = {len(p) for p in parts if p is not None} | (
+        {int(length)} if length is not None else set()
+    )
     if len(counts) != 1:
         raise ValueError(
             f"scan: xs and length must agree on one number of steps, and give {sorted(counts)}"

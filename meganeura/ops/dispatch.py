@@ -119,7 +119,7 @@ def operation(function: F) -> F:
 
 def _compute(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run an operation on concrete values at once, as a small plan of its own."""
-    from meganeura.function import run_call
+    from meganeura.execution import run_call
 
     return run_call(lambda a, k: function(*a, **k), args, kwargs, optimize=False)
 

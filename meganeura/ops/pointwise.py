@@ -319,16 +319,18 @@ register(
             g if node.inputs[0].dtype == "float32" and node.dtype == "float32" else None
         ],
         _cast_wgsl,
-        lambda random: [
-            Sample((random.uniform(0, 9, (4, 3)).astype(a),), {"dtype": b}, gradient=a == b)
-            for a in ("float32", "int32", "uint8", "bool", "uint32")
-            for b in ("float32", "int32", "uint8", "bool", "uint32")
-        ]
-        + [
-            Sample((np.full(shape, -2.75, "float32"),), {"dtype": b}, gradient=False)
-            for shape in ((1,), (0, 2))
-            for b in ("float32", "int32", "bool")
-        ],
+        lambda random: (
+            [
+                Sample((random.uniform(0, 9, (4, 3)).astype(a),), {"dtype": b}, gradient=a == b)
+                for a in ("float32", "int32", "uint8", "bool", "uint32")
+                for b in ("float32", "int32", "uint8", "bool", "uint32")
+            ]
+            + [
+                Sample((np.full(shape, -2.75, "float32"),), {"dtype": b}, gradient=False)
+                for shape in ((1,), (0, 2))
+                for b in ("float32", "int32", "bool")
+            ]
+        ),
     )
 )
 register(
@@ -520,7 +522,12 @@ def _where_gradient(node: Node, g: Node) -> list[Node | None]:
 
 def _where_samples(random: np.random.Generator) -> list[Sample]:
     found = []
-    for shapes in (((3, 5), (3, 5), (3, 5)), ((3, 1), (5,), ()), ((0,), (1,), ()), ((1,), (), (1,))):
+    for shapes in (
+        ((3, 5), (3, 5), (3, 5)),
+        ((3, 1), (5,), ()),
+        ((0,), (1,), ()),
+        ((1,), (), (1,)),
+    ):
         condition = random.uniform(0, 1, shapes[0]) > 0.5
         values = [random.uniform(-3, 3, s).astype("float32") for s in shapes[1:]]
         found.append(Sample((condition, *values), {}))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from meganeura import initializers, ops
-from meganeura.function import run_traced
+from meganeura.execution import run_traced
 from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.identifiers import auto_name, suggestion

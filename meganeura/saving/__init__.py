@@ -68,7 +68,9 @@ def save_model(
     if zipped is False:
         raise ValueError("save: zipped=False is not offered; a .keras file is an archive")
     if name.endswith(".weights.h5"):
-        raise ValueError(f"{name} is the name of a weights file; call save_weights(), or use '.keras'")
+        raise ValueError(
+            f"{name} is the name of a weights file; call save_weights(), or use '.keras'"
+        )
     if name.endswith(".keras"):
         archive.save(model, filepath, overwrite)
     elif name.endswith((".h5", ".hdf5")):

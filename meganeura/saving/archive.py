@@ -59,7 +59,9 @@ def _member(archive: zipfile.ZipFile, name: str, path: Path, largest: int | None
             f"{path}: {name!r} would expand from {stored} to {info.file_size} bytes; refused as a zip bomb"
         )
     if largest is not None and info.file_size > largest:
-        raise DamagedFileError(f"{path}: {name!r} has {info.file_size} bytes, more than the {largest} allowed")
+        raise DamagedFileError(
+            f"{path}: {name!r} has {info.file_size} bytes, more than the {largest} allowed"
+        )
     try:
         with archive.open(info) as member:
             data = member.read(info.file_size + 1)
@@ -71,7 +73,10 @@ def _member(archive: zipfile.ZipFile, name: str, path: Path, largest: int | None
 
 
 def load(
-    filepath: str | os.PathLike[str], custom_objects: Any = None, compile: bool = True, safe_mode: bool = True
+    filepath: str | os.PathLike[str],
+    custom_objects: Any = None,
+    compile: bool = True,
+    safe_mode: bool = True,
 ) -> Any:
     """The model in a `.keras` file, with its weights, compiled as it was."""
     from meganeura import layers
@@ -80,7 +85,9 @@ def load(
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist")
     if not zipfile.is_zipfile(path):
-        raise DamagedFileError(f"{path} ({path.stat().st_size} bytes) is not a .keras archive, which is a zip file")
+        raise DamagedFileError(
+            f"{path} ({path.stat().st_size} bytes) is not a .keras archive, which is a zip file"
+        )
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError) as error:
@@ -104,7 +111,9 @@ def load(
     return model
 
 
-def load_only_weights(model: Any, filepath: str | os.PathLike[str], skip_mismatch: bool = False) -> None:
+def load_only_weights(
+    model: Any, filepath: str | os.PathLike[str], skip_mismatch: bool = False
+) -> None:
     """The weights of a `.keras` file into a model that is already built."""
     path = Path(filepath)
     if not path.is_file():
@@ -128,4 +137,6 @@ def _compile(model: Any, config: dict[str, Any], path: Path) -> None:
     try:
         model.compile_from_config(config)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        warnings.warn(f"{path}: the model was not compiled as it was saved ({error}); call compile() to train it")
+        warnings.warn(
+            f"{path}: the model was not compiled as it was saved ({error}); call compile() to train it"
+        )

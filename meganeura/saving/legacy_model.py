@@ -36,7 +36,9 @@ def load(filepath: str | os.PathLike[str], custom_objects: Any = None, compile: 
             try:
                 _compile(model, json.loads(text(training)))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                warnings.warn(f"{filepath}: the model was not compiled as it was saved ({error}); call compile()")
+                warnings.warn(
+                    f"{filepath}: the model was not compiled as it was saved ({error}); call compile()"
+                )
             else:
                 _load_optimizer(model, root)
     return model
@@ -50,7 +52,11 @@ def _compile(model: Any, config: dict[str, Any]) -> None:
         inner = dict(old.get("config") or {})
         for name in ("jit_compile", "is_legacy_optimizer", "decay"):
             inner.pop(name, None)
-        config["optimizer"] = {**old, "class_name": str(old["class_name"]).split(">")[-1], "config": inner}
+        config["optimizer"] = {
+            **old,
+            "class_name": str(old["class_name"]).split(">")[-1],
+            "config": inner,
+        }
     for name in ("metrics", "weighted_metrics"):
         config[name] = _names(config.get(name))
     config.pop("sample_weight_mode", None)
@@ -87,7 +93,9 @@ def _load_optimizer(model: Any, root: SafeGroup) -> None:
         tuple(v.shape) == a.shape for v, a in zip(variables, arrays, strict=True)
     )
     if not fits:
-        warnings.warn(f"the optimizer's state does not fit and was not loaded ({len(arrays)} of {len(variables)})")
+        warnings.warn(
+            f"the optimizer's state does not fit and was not loaded ({len(arrays)} of {len(variables)})"
+        )
         return
     for variable, array in zip(variables, arrays, strict=True):
         variable.assign(array.astype(variable.dtype))

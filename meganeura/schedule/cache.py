@@ -145,7 +145,14 @@ def from_json(content: dict[str, Any]) -> Plan:
         if len(workgroups) != 3 or any(not 0 <= b < len(buffers) for b, _ in bindings):
             raise ValueError("a damaged plan")
         kernels.append(
-            Kernel(**{**k, "workgroups": workgroups, "bindings": bindings, "scopes": tuple(k["scopes"])})
+            Kernel(
+                **{
+                    **k,
+                    "workgroups": workgroups,
+                    "bindings": bindings,
+                    "scopes": tuple(k["scopes"]),
+                }
+            )
         )
     lists = {n: [int(i) for i in content[n]] for n in ("inputs", "states", "outputs")}
     return Plan(buffers, kernels, **lists, statistics=dict(content["statistics"]))

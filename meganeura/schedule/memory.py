@@ -183,7 +183,9 @@ def _temporaries(
 def _literal_bytes(node: Node) -> bytes:
     """A literal's values as they are stored: bool as words."""
     data: bytes = node.attributes["data"]
-    return np.frombuffer(data, np.bool_).astype(np.uint32).tobytes() if node.dtype == "bool" else data
+    return (
+        np.frombuffer(data, np.bool_).astype(np.uint32).tobytes() if node.dtype == "bool" else data
+    )
 
 
 def _size_class(size: int) -> int:

@@ -57,7 +57,9 @@ def evaluate(name: str, arrays: Sequence[np.ndarray], attributes: dict[str, Any]
     out = STORED[node.dtype]
     lines.append(f"@group(0) @binding(9) var<storage, read_write> out: array<{out}>;")
     lines.append(closure(text))
-    lines.append("@compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) id: vec3<u32>) {")
+    lines.append(
+        "@compute @workgroup_size(64)\nfn main(@builtin(global_invocation_id) id: vec3<u32>) {"
+    )
     lines.append(f"if (id.x >= {node.size}u) {{ return; }}")
     for i, n in enumerate(nodes):
         value = f"b{i}[id.x]"
@@ -65,7 +67,9 @@ def evaluate(name: str, arrays: Sequence[np.ndarray], attributes: dict[str, Any]
     lines.append(f"let r: {WGSL_TYPES[node.dtype]} = {text};")
     lines.append(f"out[id.x] = {'u32(r)' if node.dtype == 'bool' else 'r'};\n}}")
     wide = {"uint8": "uint32", "bool": "uint32"}
-    sent = {i: np.ascontiguousarray(a, wide.get(str(a.dtype), a.dtype)) for i, a in enumerate(arrays)}
+    sent = {
+        i: np.ascontiguousarray(a, wide.get(str(a.dtype), a.dtype)) for i, a in enumerate(arrays)
+    }
     letter = {"f32": "f", "i32": "i", "u32": "I"}[out]
     found = compute_with_buffers(
         sent, {9: (node.size, letter)}, "\n".join(lines), n=-(-node.size // 64)
@@ -82,7 +86,7 @@ def expected(name: str, arrays: Sequence[np.ndarray], attributes: dict[str, Any]
 
 
 def difference(found: np.ndarray, wanted: np.ndarray, absolute: float, relative: float) -> str:
-    """"" if equal within absolute + relative |wanted|, else the first pair that is not."""
+    """ "" if equal within absolute + relative |wanted|, else the first pair that is not."""
     if found.dtype.kind != "f":
         wrong = found != wanted
     else:
@@ -90,7 +94,9 @@ def difference(found: np.ndarray, wanted: np.ndarray, absolute: float, relative:
             error = np.abs(found.astype("float64") - wanted)
             close = np.isfinite(wanted) & (error <= absolute + relative * np.abs(wanted))
         tiny = np.abs(wanted) < 1.2e-38  # devices may flush subnormal numbers
-        wrong = ~(close | (found == wanted) | (np.isnan(found) & np.isnan(wanted)) | tiny & (found == 0))
+        wrong = ~(
+            close | (found == wanted) | (np.isnan(found) & np.isnan(wanted)) | tiny & (found == 0)
+        )
     if not wrong.any():
         return ""
     at = int(np.argmax(wrong))
@@ -179,10 +185,24 @@ def test_two_inputs(name: str) -> None:
     absolute, relative = BINARY[name]
     random = np.random.default_rng(2)
     # Dividing by what is nearly the largest number is left to the device by WGSL's rules.
-    special = SPECIAL[np.abs(SPECIAL) != np.float32(3e38)] if name in ("divide", "floor_divide") else SPECIAL
+    special = (
+        SPECIAL[np.abs(SPECIAL) != np.float32(3e38)]
+        if name in ("divide", "floor_divide")
+        else SPECIAL
+    )
     small = np.arange(-12, 13).astype("float32")
-    a = [pairs(special)[0], pairs(small)[0], random.uniform(-9, 9, 2000), random.uniform(0, 9, 2000)]
-    b = [pairs(special)[1], pairs(small)[1], random.uniform(-9, 9, 2000), random.uniform(-9, 9, 2000)]
+    a = [
+        pairs(special)[0],
+        pairs(small)[0],
+        random.uniform(-9, 9, 2000),
+        random.uniform(0, 9, 2000),
+    ]
+    b = [
+        pairs(special)[1],
+        pairs(small)[1],
+        random.uniform(-9, 9, 2000),
+        random.uniform(-9, 9, 2000),
+    ]
     x, y = (np.concatenate(v).astype("float32") for v in (a, b))
     found, wanted = evaluate(name, [x, y], {}), expected(name, [x, y], {})
     wrong = difference(found, wanted, absolute, relative)

@@ -59,7 +59,9 @@ def test_a_literal_as_an_output(dtype: str) -> None:
     for optimize in (True, False):
         for outputs in ([node], [node, total, node]):
             handles = device.compile(Graph([], outputs), optimize).run([], [])
-            found = [device.download(h, n.shape, n.dtype) for h, n in zip(handles, outputs, strict=True)]
+            found = [
+                device.download(h, n.shape, n.dtype) for h, n in zip(handles, outputs, strict=True)
+            ]
             np.testing.assert_array_equal(found[0], values)
             if len(found) > 1:
                 assert found[1] == values.sum()

@@ -53,9 +53,7 @@ def convnet(dropout: float = 0.2) -> Any:
             layers.Dense(2, activation="softmax"),
         ]
     )
-    model.compile(
-        mg.optimizers.Adam(5e-3), "sparse_categorical_crossentropy", metrics=["accuracy"]
-    )
+    model.compile(mg.optimizers.Adam(5e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from meganeura import models, ops
 from meganeura.backend import backend_object
-from meganeura.function import compiled
+from meganeura.execution import compiled
 from meganeura.graph.autodiff import gradients
 from meganeura.graph.trace import Trace
 from meganeura.tensor import Tensor, to_tensor

@@ -242,7 +242,7 @@ def test_jit_records_once_and_assigns_every_time() -> None:
     runs: list[int] = []
     total = mg.Variable(np.zeros((), np.float32), name="total")
 
-    @mg.jit
+    @mg.function
     def step(x: Any, factor: float, options: Any = None) -> Any:
         runs.append(1)
         total.assign_add(ops.sum(x) * factor)

@@ -271,7 +271,7 @@ def test_resizing_is_differentiable() -> None:
             x = trace.input((1, 3, 3, 1), "float32")
             y = ops.image.resize(x, (6, 6), interpolation)
             (slope,) = gradients(y, [x])
-        from meganeura.function import compiled
+        from meganeura.execution import compiled
 
         (found,) = compiled(trace.graph([slope]), optimize=False).run(
             [np.zeros((1, 3, 3, 1), "float32")], []

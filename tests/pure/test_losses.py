@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meganeura import losses, ops
-from meganeura.function import compiled
+from meganeura.execution import compiled
 from meganeura.graph.autodiff import gradients
 from meganeura.graph.trace import Trace
 from meganeura.masking import set_mask

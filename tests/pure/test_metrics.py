@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meganeura import metrics, ops
-from meganeura.function import compiled
+from meganeura.execution import compiled
 from meganeura.graph.trace import Trace
 from meganeura.tensor import to_tensor
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from meganeura import ops
-from meganeura.function import run_traced
+from meganeura.execution import run_traced
 from meganeura.graph.trace import ConcretizationError
 from meganeura.symbolic import KerasTensor
 from meganeura.tensor import to_tensor
@@ -21,7 +21,9 @@ def run(function: Any, *arrays: Any) -> list[np.ndarray]:
 
 def test_cond_outside_runs_one_branch() -> None:
     ran = []
-    result = ops.cond(to_tensor(np.float32(1)) > 0.0, lambda: ran.append("yes") or 1, lambda: ran.append("no"))
+    result = ops.cond(
+        to_tensor(np.float32(1)) > 0.0, lambda: ran.append("yes") or 1, lambda: ran.append("no")
+    )
     assert result == 1 and ran == ["yes"]
 
 
@@ -52,7 +54,9 @@ def test_switch() -> None:
     branches = [lambda v: v + 1.0, lambda v: v * 10.0, lambda v: -v]
     for index, expected in ((-5, 4), (0, 4), (1, 30), (2, -3), (99, -3)):
         assert ops.switch(index, branches, 3.0) == expected
-        (found,) = run(lambda i: [ops.switch(i, branches, ops.convert_to_tensor(3.0))], np.int32(index))
+        (found,) = run(
+            lambda i: [ops.switch(i, branches, ops.convert_to_tensor(3.0))], np.int32(index)
+        )
         assert found == expected
 
 
@@ -62,7 +66,11 @@ def test_loops() -> None:
     assert ops.while_loop(lambda v: v < 100, lambda v: v * 3, 1, maximum_iterations=3) == 27
 
     def halve(x: Any) -> Any:
-        return list(ops.while_loop(lambda v, n: v > 1.0, lambda v, n: (v / 2.0, n + 1), (x, ops.zeros(())), 10))
+        return list(
+            ops.while_loop(
+                lambda v, n: v > 1.0, lambda v, n: (v / 2.0, n + 1), (x, ops.zeros(())), 10
+            )
+        )
 
     assert [float(v) for v in run(halve, np.float32(20))] == [0.625, 5]
     assert [float(v) for v in run(halve, np.float32(0.5))] == [0.5, 0]
@@ -73,7 +81,9 @@ def test_scan_and_map() -> None:
     for reverse in (False, True):
         rows = x[::-1] if reverse else x
         sums = rows.cumsum(0)
-        carry, found = ops.scan(lambda c, r: (c + r, c + r), np.zeros(3, "float32"), x, reverse=reverse)
+        carry, found = ops.scan(
+            lambda c, r: (c + r, c + r), np.zeros(3, "float32"), x, reverse=reverse
+        )
         np.testing.assert_array_equal(carry.numpy(), sums[-1])
         np.testing.assert_array_equal(found.numpy(), sums[::-1] if reverse else sums)
     carry, found = ops.scan(lambda c, _: (c * 2.0, None), 1.0, length=5)
@@ -88,7 +98,9 @@ def test_what_cannot_be_known_is_refused() -> None:
     with pytest.raises(ValueError, match="maximum_iterations"):
         run(lambda x: [ops.while_loop(lambda v: v > 0.0, lambda v: v - 1.0, x)], np.float32(3))
     with pytest.raises(ValueError, match=r"shapes \(2,\) and \(3,\)"):
-        run(lambda x: [ops.cond(x > 0.0, lambda: ops.zeros(2), lambda: ops.zeros(3))], np.float32(3))
+        run(
+            lambda x: [ops.cond(x > 0.0, lambda: ops.zeros(2), lambda: ops.zeros(3))], np.float32(3)
+        )
     with pytest.raises(ValueError, match="one truth value"):
         run(lambda x: [ops.cond(x > 0.0, lambda: x, lambda: x)], np.zeros(3, "float32"))
     with pytest.raises(ValueError, match="agree on one number of steps"):

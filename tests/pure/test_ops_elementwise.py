@@ -11,13 +11,33 @@ import pytest
 import scipy.special as special
 
 from meganeura import ops
-from meganeura.function import run_traced
+from meganeura.execution import run_traced
 from meganeura.graph.autodiff import gradients
 from meganeura.tensor import to_tensor
 
 INFINITY, NAN = math.inf, math.nan
 VALUES = np.array(
-    [0, -0.0, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 3, -3, 6, 10, -10, 1000, -1000, INFINITY, -INFINITY, NAN],
+    [
+        0,
+        -0.0,
+        1,
+        -1,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -2.5,
+        3,
+        -3,
+        6,
+        10,
+        -10,
+        1000,
+        -1000,
+        INFINITY,
+        -INFINITY,
+        NAN,
+    ],
     "float32",
 )
 FINITE = VALUES[np.isfinite(VALUES)]
@@ -69,7 +89,12 @@ def agree(found: Any, expected: np.ndarray, relative: float = 3e-6, absolute: fl
 @pytest.mark.parametrize("name", CLOSED)
 def test_one_argument(name: str) -> None:
     random = np.random.default_rng(1)
-    for x in (VALUES, random.normal(0, 3, (3, 1, 5)).astype("float32"), np.float32(0.3), np.zeros((0, 2), "float32")):
+    for x in (
+        VALUES,
+        random.normal(0, 3, (3, 1, 5)).astype("float32"),
+        np.float32(0.3),
+        np.zeros((0, 2), "float32"),
+    ):
         with np.errstate(all="ignore"):
             expected = np.asarray(CLOSED[name](np.asarray(x, "float64")))
             found = getattr(ops, name)(x)

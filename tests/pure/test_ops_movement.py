@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meganeura import ops
-from meganeura.function import run_traced
+from meganeura.execution import run_traced
 from meganeura.graph.autodiff import gradients
 from meganeura.tensor import to_tensor
 
@@ -129,7 +129,9 @@ def test_gradient_is_the_transpose(name: str) -> None:
         unit = np.zeros(x.size, "float32")
         unit[i] = 1
         moved = leaves(numpys(unit.reshape(x.shape)))
-        expected[i] = sum(float(((a - z) * w).sum()) for a, z, w in zip(moved, zero, weights, strict=True))
+        expected[i] = sum(
+            float(((a - z) * w).sum()) for a, z, w in zip(moved, zero, weights, strict=True)
+        )
     np.testing.assert_allclose(found.numpy().ravel(), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -156,7 +158,9 @@ def test_indices_outside_are_held_at_the_ends_and_so_is_their_gradient() -> None
     def differentiate(x: Any) -> Any:
         return gradients(ops.sum(ops.take(x, index) * np.array([1, 2, 4], "float32")), [x])
 
-    np.testing.assert_array_equal(run_traced(differentiate, [to_tensor(V)])[0].numpy(), [1, 4, 0, 0, 0, 0, 2])
+    np.testing.assert_array_equal(
+        run_traced(differentiate, [to_tensor(V)])[0].numpy(), [1, 4, 0, 0, 0, 0, 2]
+    )
 
 
 @pytest.mark.parametrize(
@@ -179,7 +183,10 @@ def test_creation_of_a_dtype_and_like_another() -> None:
     assert ops.zeros(3).shape == (3,) and ops.ones((2,), "int32").dtype == "int32"
     assert ops.full((2,), 1).dtype == "float32" and ops.full((2,), 1, "bool").numpy().all()
     whole = np.array([[1, 2]], "int32")
-    assert ops.zeros_like(whole).dtype == "int32" and ops.ones_like(whole, "float32").dtype == "float32"
+    assert (
+        ops.zeros_like(whole).dtype == "int32"
+        and ops.ones_like(whole, "float32").dtype == "float32"
+    )
     assert ops.full_like(whole, 2.9).numpy().tolist() == [[2, 2]]
     assert ops.linspace(0, 1, 11).numpy()[-1] == 1.0
     assert ops.arange(4, dtype="float32").dtype == "float32"
@@ -192,7 +199,9 @@ def test_one_hot_and_multi_hot() -> None:
     np.testing.assert_array_equal(found.numpy(), [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]])
     assert ops.one_hot(np.zeros((2, 5), "int32"), 3, axis=1).shape == (2, 3, 5)
     assert ops.one_hot(np.array([1]), 2, dtype="bool").dtype == "bool"
-    np.testing.assert_array_equal(ops.multi_hot(np.array([[0, 2], [1, 1]]), 3).numpy(), [[1, 0, 1], [0, 1, 0]])
+    np.testing.assert_array_equal(
+        ops.multi_hot(np.array([[0, 2], [1, 1]]), 3).numpy(), [[1, 0, 1], [0, 1, 0]]
+    )
 
 
 def test_conversion() -> None:

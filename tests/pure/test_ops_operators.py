@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meganeura import ops
-from meganeura.function import run_traced
+from meganeura.execution import run_traced
 from meganeura.tensor import Tensor, to_tensor
 from meganeura.variable import Variable
 

@@ -155,7 +155,7 @@ def test_missing_gradients_leave_their_weights() -> None:
 
 
 def test_a_step_is_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    function = importlib.import_module("meganeura.function")
+    function = importlib.import_module("meganeura.execution")
 
     runs = []
     real = function.compiled

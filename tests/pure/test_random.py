@@ -11,7 +11,7 @@ import pytest
 import scipy.stats as stats
 
 from meganeura import ops, random
-from meganeura.function import run_traced
+from meganeura.execution import run_traced
 from meganeura.ops.random_bits import philox
 from meganeura.tensor import to_tensor
 
@@ -23,7 +23,10 @@ def test_philox_known_answers() -> None:
     first = [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     assert philox(np.array([0, 0], "uint32"), 4).tolist() == first
     assert philox(np.array([0, 0], "uint32"), 3).tolist() == first[:3]
-    assert philox(np.array([0, 0], "uint32"), 9)[4:].tolist() == block([0, 0], 1) + block([0, 0], 2)[:1]
+    assert (
+        philox(np.array([0, 0], "uint32"), 9)[4:].tolist()
+        == block([0, 0], 1) + block([0, 0], 2)[:1]
+    )
     seed = [0xFFFFFFFF, 0x12345678]
     assert philox(np.array(seed, "uint32"), 8).tolist() == block(seed, 0) + block(seed, 1)
 
@@ -80,7 +83,9 @@ def test_randint_bernoulli_categorical() -> None:
 def test_dropout() -> None:
     x = np.full((200, 200), 2.0, "float32")
     y = random.dropout(x, 0.25, seed=11).numpy()
-    assert set(np.unique(y)) == {0.0, np.float32(2 / 0.75)} and y.mean() == pytest.approx(2, abs=0.05)
+    assert set(np.unique(y)) == {0.0, np.float32(2 / 0.75)} and y.mean() == pytest.approx(
+        2, abs=0.05
+    )
     rows = random.dropout(x, 0.5, noise_shape=(200, 1), seed=12).numpy()
     assert (rows == rows[:, :1]).all() and 0 < (rows == 0).mean() < 1
     some = random.dropout(x, 0.5, noise_shape=(None, 1), seed=12).numpy()

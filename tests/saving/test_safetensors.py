@@ -92,7 +92,13 @@ def test_sharded_index(tmp_path):
 
 @pytest.mark.parametrize(
     "weight_map",
-    [{"a": "../one.safetensors"}, {"a": "/etc/passwd"}, {"a": "missing.safetensors"}, [1], {"a": 3}],
+    [
+        {"a": "../one.safetensors"},
+        {"a": "/etc/passwd"},
+        {"a": "missing.safetensors"},
+        [1],
+        {"a": 3},
+    ],
 )
 def test_hostile_index_is_refused(tmp_path, weight_map):
     index = tmp_path / "model.safetensors.index.json"

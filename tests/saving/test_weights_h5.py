@@ -245,7 +245,9 @@ def test_unknown_ending(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not SAMPLES.exists(), reason="the Keras samples are not here")
-@pytest.mark.parametrize("name", ["seq_cnn_bn", "func_nested_shared", "lstm_stack", "mha_block", "keras2_cnn"])
+@pytest.mark.parametrize(
+    "name", ["seq_cnn_bn", "func_nested_shared", "lstm_stack", "mha_block", "keras2_cnn"]
+)
 @pytest.mark.parametrize("ending", ["keras", "h5"])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_real_keras_models(name: str, ending: str) -> None:

@@ -55,7 +55,12 @@ class WgpuExecutable:
     """A plan, ready to run on one device."""
 
     def __init__(
-        self, plan: Plan, device: Any, pool: Pool, pipelines: Pipelines, report: dict[str, Any],
+        self,
+        plan: Plan,
+        device: Any,
+        pool: Pool,
+        pipelines: Pipelines,
+        report: dict[str, Any],
         graph: Any = None,
     ):
         self.graph = graph
