@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
 import numpy as np
 
+from meganeura.backend import backend_object
 from meganeura.callbacks.lists import CallbackList, LazyLogs
 from meganeura.data.batch import Batch, Source
+from meganeura.execution import Slot
 from meganeura.models.steps import Logs, Pace
 from meganeura.ops.dispatch import map_tree
+from meganeura.tensor import Tensor
+
+#: Outputs of `predict` stay on the device until they are this many bytes, or of this many batches.
+_READ_AT_ONCE = 64 << 20
+_MOST_UNREAD = 256
 
 
 def train_epoch(
@@ -97,6 +105,7 @@ def evaluate(
 def predict(model: Any, source: Source, steps: int | None, listed: CallbackList) -> list[Any]:
     """The outputs of each batch, as arrays. They are read back while later batches are computed."""
     waiting: list[Any] = []
+    unread = 0
     parts: list[Any] = []
     fingerprint = model._fingerprint()
     listed.on_predict_begin()
@@ -111,14 +120,19 @@ def predict(model: Any, source: Source, steps: int | None, listed: CallbackList)
         step, _ = model._step("predict", batch, fingerprint)
         outputs = step.run(batch)
         waiting.append(outputs)
-        if len(waiting) > 4:
-            parts.append(on_host(waiting.pop(0)))
+        unread += _bytes(outputs)
+        if unread > _READ_AT_ONCE or len(waiting) >= _MOST_UNREAD:
+            # The newest half goes on being computed while the others are on their way.
+            keep = len(waiting) // 2
+            parts += on_host(waiting[: len(waiting) - keep])
+            del waiting[: len(waiting) - keep]
+            unread = sum(map(_bytes, waiting))
         listed.on_predict_batch_end(done, {"outputs": outputs})
         done += 1
     if not done:
         raise ValueError("there are no samples to predict: the data are empty")
     _tell_if_short(done, steps)
-    parts += [on_host(outputs) for outputs in waiting]
+    parts += on_host(waiting)
     listed.on_predict_end()
     return parts
 
@@ -129,8 +143,24 @@ def _tell_if_short(done: int, steps: int | None) -> None:
 
 
 def on_host(outputs: Any) -> Any:
-    """Outputs as NumPy arrays."""
-    return map_tree(np.asarray, outputs)
+    """Outputs, however nested, as NumPy arrays, with one wait for the device."""
+    tensors: list[Tensor] = []
+
+    def collect(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            tensors.append(leaf)
+            return Slot(len(tensors) - 1)
+        return np.asarray(leaf)
+
+    structure = map_tree(collect, outputs)
+    arrays = backend_object().download_many([(t.handle, t.shape, t.dtype) for t in tensors])
+    return map_tree(lambda s: arrays[s.index] if isinstance(s, Slot) else s, structure)
+
+
+def _bytes(outputs: Any) -> int:
+    sizes: list[int] = []
+    map_tree(lambda t: sizes.append(4 * math.prod(t.shape)), outputs)
+    return sum(sizes)
 
 
 def one(model: Any, kind: str, batch: Batch) -> tuple[Any, Logs]:

@@ -12,7 +12,7 @@ import registry_checks as checks
 
 import meganeura as mg
 from meganeura import backend as backends
-from meganeura import config, function, layers
+from meganeura import config, execution, layers
 
 pytest.importorskip("wgpu")
 
@@ -96,12 +96,12 @@ def test_optimised_equals_unoptimised(on_gpu: Any) -> None:
 def test_checked_shaders_compute_the_same(on_gpu: Any) -> None:
     ours, _ = train(1)
     config.set_checked(True)
-    function.clear_cache()
+    execution.clear_cache()
     try:
         checked, _ = train(1)
     finally:
         config.set_checked(False)
-        function.clear_cache()
+        execution.clear_cache()
     for a, b in zip(ours, checked, strict=True):  # the driver may contract products differently
         np.testing.assert_allclose(a, b, atol=1e-4)
 
@@ -122,19 +122,19 @@ def test_a_thousand_steps_make_nothing_new(on_gpu: Any) -> None:
 
 def test_plans_come_back_from_disk(on_gpu: Any, tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("MEGANEURA_CACHE", str(tmp_path / "plans"))
-    function.clear_cache()
+    execution.clear_cache()
     first, _ = train(1)
     kept = list((tmp_path / "plans").glob("*.json"))
     assert kept
-    function.clear_cache()
+    execution.clear_cache()
     second, _ = train(1)
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
     for path in kept:  # damage is no error
         path.write_bytes(path.read_bytes()[:100])
-    function.clear_cache()
+    execution.clear_cache()
     third, _ = train(1)
     assert all(np.array_equal(a, b) for a, b in zip(first, third, strict=True))
-    function.clear_cache()
+    execution.clear_cache()
 
 
 def test_explain_tells_what_ran(on_gpu: Any) -> None:

@@ -82,6 +82,11 @@ class NumpyBackend:
     def download(self, handle: np.ndarray, shape: Sequence[int], dtype: str) -> np.ndarray:
         return np.array(handle, copy=True)
 
+    def download_many(
+        self, arrays: Sequence[tuple[np.ndarray, Sequence[int], str]]
+    ) -> list[np.ndarray]:
+        return [np.array(handle, copy=True) for handle, _, _ in arrays]
+
     def compile(self, graph: Graph, optimize: bool = True) -> NumpyExecutable:
         return NumpyExecutable(graph)
 

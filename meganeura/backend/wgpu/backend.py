@@ -15,6 +15,7 @@ from meganeura import config
 from meganeura.backend.wgpu.device import Device, DeviceError, NoAdapterError
 from meganeura.backend.wgpu.executor import Pipelines, WgpuExecutable
 from meganeura.backend.wgpu.memory import GpuBuffer, Pool, from_storage, to_storage
+from meganeura.backend.wgpu.stream import Stream
 from meganeura.graph.node import Graph
 from meganeura.schedule import cache, schedule
 from meganeura.schedule.plan import Plan, storage_bytes
@@ -29,7 +30,8 @@ class WgpuBackend:
 
     def __init__(self) -> None:
         self.device = Device()
-        self.pool = Pool(self.device.handle)
+        self.stream = Stream(self.device.handle)
+        self.pool = Pool(self.device.handle, self.stream)
         self.limits = self.device.limits
         self._pipelines: dict[bool, Pipelines] = {}
         if os.environ.get("MEGANEURA_QUIET", "0") != "1":
@@ -59,19 +61,23 @@ class WgpuBackend:
         self.pool.write(handle, to_storage(array).reshape(-1))
 
     def download(self, handle: GpuBuffer, shape: Sequence[int], dtype: str) -> np.ndarray:
-        count = math.prod(shape)
-        if not count:
-            return np.zeros(tuple(shape), dtype)
-        size = count * (1 if dtype == "uint8" else 4)
-        return from_storage(self.pool.read(handle, size), tuple(shape), dtype)
+        return self.download_many([(handle, shape, dtype)])[0]
+
+    def download_many(
+        self, arrays: Sequence[tuple[GpuBuffer, Sequence[int], str]]
+    ) -> list[np.ndarray]:
+        """Several arrays with one wait."""
+        sizes = [math.prod(shape) * (1 if dtype == "uint8" else 4) for _, shape, dtype in arrays]
+        data = self.stream.read(
+            (h.gpu, size) for (h, _, _), size in zip(arrays, sizes, strict=True)
+        )
+        return [
+            from_storage(part, tuple(shape), dtype)
+            for part, (_, shape, dtype) in zip(data, arrays, strict=True)
+        ]
 
     def synchronize(self) -> None:
-        self.pool.read(self._fence(), 4)
-
-    def _fence(self) -> GpuBuffer:
-        if not hasattr(self, "_fence_buffer"):
-            self._fence_buffer = self.pool.take(256)
-        return self._fence_buffer
+        self.stream.wait()
 
     # --- compiling -----------------------------------------------------------------------------
 

@@ -1,8 +1,4 @@
-"""Executing plans: pipelines once, bind groups once, one command buffer and one pass for many steps.
-
-Recording goes through wgpu-native's own functions: the Python wrappers cost 2.5 times as much a
-dispatch.
-"""
+"""Executing plans: pipelines once, bind groups once, one command buffer and one pass for many steps."""
 
 from __future__ import annotations
 
@@ -11,10 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from meganeura.backend.wgpu.memory import GpuBuffer, Pool
+from meganeura.backend.wgpu.stream import Dispatch
 from meganeura.schedule.plan import Plan
-
-#: Dispatches in one submission at most: long ones make some systems reset the driver.
-LARGEST_SUBMISSION = 4096
 
 
 class Pipelines:
@@ -67,6 +61,7 @@ class WgpuExecutable:
         self.plan = plan
         self.device = device
         self.pool = pool
+        self.stream = pool.stream
         self._report = report
         self.pipelines = [pipelines.get(k.wgsl) for k in plan.kernels]
         self.layouts = [p.get_bind_group_layout(0) for p in self.pipelines]
@@ -79,43 +74,54 @@ class WgpuExecutable:
                 assert buffer.data is not None
                 pool.write(held, buffer.data)
                 self.owned[buffer.id] = held
-        self._groups: OrderedDict[tuple[int, ...], list[Any]] = OrderedDict()
-        self._external = [b for b in plan.buffers if b.role in ("input", "state", "output")]
+        roles = {b.id: b.role for b in plan.buffers}
+        self._external = [
+            tuple(id for id, _ in k.bindings if roles[id] in ("input", "state", "output"))
+            for k in plan.kernels
+        ]
+        self._groups: list[OrderedDict[tuple[int, ...], Any]] = [
+            OrderedDict() for _ in plan.kernels
+        ]
+        self._bound_to: tuple[int, ...] | None = None
+        self._steps: list[Dispatch] = []
 
-    def _bound(self, buffers: dict[int, GpuBuffer]) -> list[Any]:
-        """Bind groups for these external buffers, made at first need."""
-        key = tuple(buffers[b.id].serial for b in self._external)
-        groups = self._groups.get(key)
-        if groups is not None:
-            self._groups.move_to_end(key)
-            return groups
-        groups = []
-        for kernel, layout in zip(self.plan.kernels, self.layouts, strict=True):
-            entries = []
-            for i, (buffer, _) in enumerate(kernel.bindings):
-                held = buffers[buffer]
-                resource = {"buffer": held.gpu, "offset": 0, "size": held.gpu.size}
-                entries.append({"binding": i, "resource": resource})
-            groups.append(self.device.create_bind_group(layout=layout, entries=entries))
-        self._groups[key] = groups
-        if len(self._groups) > 8:
-            self._groups.popitem(last=False)
-        return groups
-
-    def _buffers(
-        self, inputs: Sequence[GpuBuffer], states: Sequence[GpuBuffer]
-    ) -> dict[int, GpuBuffer]:
+    def _bound(self, handles: list[GpuBuffer]) -> list[Dispatch]:
+        """The dispatches on these inputs, states and outputs; bind groups are made at first need."""
+        key = tuple([h.serial for h in handles])
+        if key == self._bound_to:
+            return self._steps
         table = dict(self.owned)
-        table.update(zip(self.plan.inputs, inputs, strict=True))
-        table.update(zip(self.plan.states, states, strict=True))
-        return table
+        plan = self.plan
+        table.update(zip((*plan.inputs, *plan.states, *plan.outputs), handles, strict=True))
+        self._steps = [
+            (self.pipelines[i]._internal, self._group(i, table)._internal, kernel.workgroups)
+            for i, kernel in enumerate(plan.kernels)
+        ]
+        self._bound_to = key
+        return self._steps
+
+    def _group(self, i: int, table: dict[int, GpuBuffer]) -> Any:
+        known = self._groups[i]
+        key = tuple([table[id].serial for id in self._external[i]])
+        found = known.get(key)
+        if found is not None:
+            known.move_to_end(key)
+            return found
+        entries = []
+        for at, (buffer, _) in enumerate(self.plan.kernels[i].bindings):
+            gpu = table[buffer].gpu
+            resource = {"buffer": gpu, "offset": 0, "size": gpu.size}
+            entries.append({"binding": at, "resource": resource})
+        found = known[key] = self.device.create_bind_group(layout=self.layouts[i], entries=entries)
+        # The dispatches of the last call hold no references of their own: keep more than they use.
+        if len(known) > 8:
+            known.popitem(last=False)
+        return found
 
     def run(self, inputs: Sequence[GpuBuffer], states: Sequence[GpuBuffer]) -> list[GpuBuffer]:
         """Run once; states are updated in place, outputs are fresh buffers."""
-        table = self._buffers(inputs, states)
         outputs = [self.pool.take(self.plan.buffers[i].bytes) for i in self.plan.outputs]
-        table.update(zip(self.plan.outputs, outputs, strict=True))
-        self._submit(self._bound(table), 1)
+        self.stream.record(self._bound([*inputs, *states, *outputs]))
         return outputs
 
     def run_many(
@@ -124,39 +130,7 @@ class WgpuExecutable:
         """Run `count` times with the same buffers, many steps to a submission."""
         if self.plan.outputs:
             raise ValueError("run_many is for plans without outputs")
-        groups = self._bound(self._buffers(inputs, states))
-        at_once = max(1, LARGEST_SUBMISSION // max(len(groups), 1))
-        while count > 0:
-            n = min(count, at_once)
-            self._submit(groups, n)
-            count -= n
-
-    def _submit(self, groups: list[Any], times: int) -> None:
-        if not groups:
-            return
-        from wgpu.backends.wgpu_native import ffi, lib
-
-        encoder = self.device.create_command_encoder()
-        compute = encoder.begin_compute_pass()
-        raw = compute._internal
-        set_pipeline = lib.wgpuComputePassEncoderSetPipeline
-        set_group = lib.wgpuComputePassEncoderSetBindGroup
-        dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
-        steps = [
-            (p._internal, g._internal, k.workgroups)
-            for p, g, k in zip(self.pipelines, groups, self.plan.kernels, strict=True)
-        ]
-        last = None
-        null = ffi.NULL
-        for _ in range(times):
-            for pipeline, group, (x, y, z) in steps:
-                if pipeline is not last:
-                    set_pipeline(raw, pipeline)
-                    last = pipeline
-                set_group(raw, 0, group, 0, null)
-                dispatch(raw, x, y, z)
-        compute.end()
-        self.device.queue.submit([encoder.finish()])
+        self.stream.record(self._bound([*inputs, *states]), count)
 
     def report(self) -> dict[str, Any]:
         """Figures for `explain`."""

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.backend.wgpu.stream import Stream
+
 _serial = itertools.count()
 _USAGE = 0x0080 | 0x0004 | 0x0008  # STORAGE | COPY_SRC | COPY_DST
 
@@ -21,20 +23,21 @@ class GpuBuffer:
 
     __slots__ = ("__weakref__", "gpu", "serial", "size")
 
-    def __init__(self, gpu: Any, size: int):
+    def __init__(self, gpu: Any, serial: int, size: int):
         self.gpu = gpu
+        self.serial = serial  # of the buffer, not of the handle: bind groups are found by it
         self.size = size
-        self.serial = next(_serial)
 
 
 class Pool:
     """Gives buffers out and takes them back; counts what it made."""
 
-    def __init__(self, device: Any):
+    def __init__(self, device: Any, stream: Stream):
         self.device = device
-        self._free: dict[int, list[Any]] = {}
+        self.stream = stream
+        self._free: dict[int, list[tuple[Any, int]]] = {}
         self._idle = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # finalizers run at any moment, also inside take()
         self.created = 0
         self.live_bytes = 0
         self.peak_bytes = 0
@@ -43,12 +46,14 @@ class Pool:
         size = _class(size)
         with self._lock:
             waiting = self._free.get(size)
-            gpu = waiting.pop() if waiting else None
-            if gpu is not None:
+            found = waiting.pop() if waiting else None
+            if found is not None:
                 self._idle -= size
-        if gpu is None:
+        if found is None:
+            if size > LARGEST_IDLE // 4:
+                self.stream.flush()  # what is to be destroyed makes room
             try:
-                gpu = self.device.create_buffer(size=size, usage=_USAGE)
+                found = self.device.create_buffer(size=size, usage=_USAGE), next(_serial)
             except Exception as error:
                 raise MemoryError(
                     f"the device could not allocate {size} bytes ({self.live_bytes} are in use): {error}"
@@ -56,25 +61,22 @@ class Pool:
             self.created += 1
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
-        held = GpuBuffer(gpu, size)
-        weakref.finalize(held, self._give, gpu, size).atexit = False
+        held = GpuBuffer(*found, size)
+        weakref.finalize(held, self._give, found, size).atexit = False
         return held
 
-    def _give(self, gpu: Any, size: int) -> None:
+    def _give(self, found: tuple[Any, int], size: int) -> None:
         with self._lock:
             self.live_bytes -= size
-            if self._idle + size > LARGEST_IDLE:
-                gpu.destroy()
+            if self._idle + size <= LARGEST_IDLE:
+                self._free.setdefault(size, []).append(found)
+                self._idle += size
                 return
-            self._free.setdefault(size, []).append(gpu)
-            self._idle += size
+        self.stream.destroy(found[0])
 
     def write(self, held: GpuBuffer, data: Any) -> None:
         if len(data):
-            self.device.queue.write_buffer(held.gpu, 0, _padded(data))
-
-    def read(self, held: GpuBuffer, size: int) -> bytes:
-        return bytes(self.device.queue.read_buffer(held.gpu, 0, -(-size // 4) * 4))[:size]
+            self.stream.write(held.gpu, _padded(data))
 
 
 def _padded(data: Any) -> Any:

@@ -1,0 +1,173 @@
+"""The stream of work to the device: dispatches are gathered into submissions, reads wait for them.
+
+Recording goes through wgpu-native's own functions, for the Python wrappers cost 2.5 times as much a
+dispatch. What is recorded is handed over when there is enough of it, so that the device computes while
+the next dispatches are recorded, and before anything is written or read: the order of all work is the
+order of the calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+#: Dispatches in one submission at most. Few keep the device waiting for the host, many keep the host
+#: from recording while the device computes; very long submissions make some systems reset the driver.
+LARGEST_SUBMISSION = 128
+
+#: Kept for reading back; larger reads use a buffer of their own.
+_STAGING_BYTES = 1 << 20
+_READABLE = 0x0001 | 0x0008  # MAP_READ | COPY_DST
+
+#: pipeline, bind group, workgroups: one dispatch
+Dispatch = tuple[Any, Any, tuple[int, int, int]]
+
+
+class Stream:
+    """Records, submits, waits and reads, for one device. Safe to use from several threads."""
+
+    def __init__(self, device: Any):
+        from wgpu.backends.wgpu_native import ffi, lib
+
+        self.device = device
+        self.submissions = 0
+        self._ffi, self._lib = ffi, lib
+        self._lock = threading.RLock()
+        self._encoder: Any = None
+        self._pass: Any = None
+        self._raw: Any = None
+        self._waiting = 0
+        self._pipeline: Any = None
+        self._staging: Any = None
+        self._mapped = lib.WGPUMapAsyncStatus_Success
+        self._status: list[Any] = []
+        self._doomed: list[Any] = []
+
+        @ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")
+        def mapped(status: Any, message: Any, _first: Any, _second: Any) -> None:
+            self._status.append(status)
+
+        self._callback = mapped  # native code calls it, so it must live as long as this object
+        self._callback_info = ffi.new("WGPUBufferMapCallbackInfo *")
+        self._callback_info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+        self._callback_info.callback = mapped
+
+    def record(self, steps: Sequence[Dispatch], times: int = 1) -> None:
+        """Dispatch all steps, one after the other, `times` over; objects are wgpu-native's."""
+        set_pipeline = self._lib.wgpuComputePassEncoderSetPipeline
+        set_group = self._lib.wgpuComputePassEncoderSetBindGroup
+        dispatch = self._lib.wgpuComputePassEncoderDispatchWorkgroups
+        null = self._ffi.NULL
+        with self._lock:
+            for _ in range(times):
+                for start in range(0, len(steps), LARGEST_SUBMISSION):
+                    some = steps[start : start + LARGEST_SUBMISSION]
+                    if self._waiting + len(some) > LARGEST_SUBMISSION:
+                        self.flush()
+                    if self._pass is None:
+                        self._encoder = self.device.create_command_encoder()
+                        self._pass = self._encoder.begin_compute_pass()
+                        self._raw = self._pass._internal
+                        self._pipeline = None
+                    raw, last = self._raw, self._pipeline
+                    for pipeline, group, (x, y, z) in some:
+                        if pipeline is not last:
+                            set_pipeline(raw, pipeline)
+                            last = pipeline
+                        set_group(raw, 0, group, 0, null)
+                        dispatch(raw, x, y, z)
+                    self._pipeline = last
+                    self._waiting += len(some)
+
+    def flush(self) -> None:
+        """Hand over what is recorded."""
+        with self._lock:
+            if self._pass is not None:
+                encoder, compute = self._encoder, self._pass
+                self._encoder = self._pass = self._raw = self._pipeline = None
+                self._waiting = 0
+                compute.end()
+                self.device.queue.submit([encoder.finish()])
+                self.submissions += 1
+            while self._doomed:
+                self._doomed.pop().destroy()
+
+    def write(self, gpu: Any, data: Any) -> None:
+        """Copy host memory into a buffer, after all that was recorded before."""
+        with self._lock:
+            self.flush()
+            self.device.queue.write_buffer(gpu, 0, data)
+
+    def destroy(self, gpu: Any) -> None:
+        """Destroy a buffer once what was recorded is handed over: it may be in use there.
+
+        The garbage collector calls this at any moment, so nothing is done at once.
+        """
+        self._doomed.append(gpu)
+
+    def wait(self) -> None:
+        """Return when the device has done everything."""
+        self.flush()
+        self._lib.wgpuDevicePoll(self.device._internal, True, self._ffi.NULL)
+
+    def read(self, parts: Iterable[tuple[Any, int]]) -> list[bytes]:
+        """The first bytes of each of several buffers, with one copy to the host and one wait."""
+        parts = list(parts)
+        sizes = [-(-size // 8) * 8 for _, size in parts]
+        total = sum(sizes)
+        if not total:
+            return [b"" for _ in parts]
+        with self._lock:
+            self.flush()
+            staging = self._take_staging(total)
+            encoder = self.device.create_command_encoder()
+            at = 0
+            for (gpu, size), padded in zip(parts, sizes, strict=True):
+                if size:
+                    encoder.copy_buffer_to_buffer(gpu, 0, staging, at, -(-size // 4) * 4)
+                at += padded
+            self.device.queue.submit([encoder.finish()])
+            try:
+                whole = self._map(staging, total)
+            finally:
+                if staging is not self._staging:
+                    staging.destroy()
+        found = []
+        at = 0
+        for (_, size), padded in zip(parts, sizes, strict=True):
+            found.append(whole[at : at + size])
+            at += padded
+        return found
+
+    def _take_staging(self, size: int) -> Any:
+        if size > _STAGING_BYTES:
+            return self.device.create_buffer(size=size, usage=_READABLE)
+        if self._staging is None:
+            self._staging = self.device.create_buffer(size=_STAGING_BYTES, usage=_READABLE)
+        return self._staging
+
+    def _map(self, staging: Any, size: int) -> bytes:
+        lib = self._lib
+        raw = staging._internal
+        self._status.clear()
+        lib.wgpuBufferMapAsync(raw, lib.WGPUMapMode_Read, 0, size, self._callback_info[0])
+        lib.wgpuDevicePoll(self.device._internal, True, self._ffi.NULL)
+        if not self._status:  # some drivers report one poll late
+            lib.wgpuDevicePoll(self.device._internal, True, self._ffi.NULL)
+        if self._status != [self._mapped]:
+            raise RuntimeError(
+                f"the device did not give back {size} bytes (status {self._status}); it may have been lost: "
+                "save what you have and start the process anew"
+            )
+        pointer = lib.wgpuBufferGetConstMappedRange(raw, 0, size)
+        try:
+            return bytes(self._ffi.buffer(pointer, size))
+        finally:
+            lib.wgpuBufferUnmap(raw)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # a pass that is never ended is reported as an error
+            if self._pass is not None:
+                self._pass.end()
