@@ -6,60 +6,17 @@ thing to the limit that PyTorch offers, and the bar that matters.
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
-
-
-class Block(nn.Module):
-    """Pre-norm transformer block: causal attention and a GELU feed-forward layer."""
-
-    def __init__(self, width: int, heads: int, inner: int):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width, 1e-3), nn.LayerNorm(width, 1e-3)
-        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
-        self.up, self.down = nn.Linear(width, inner), nn.Linear(inner, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, length, width = x.shape
-        h = self.norm1(x)
-        q, k, v = (
-            f(h).view(batch, length, self.heads, -1).transpose(1, 2)
-            for f in (self.q, self.k, self.v)
-        )
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.o(attended.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
-
-
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
-
-
-def convnet() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Dropout(0.5), nn.Linear(1600, 10),
-    )  # fmt: skip
-
-
-def transformer() -> nn.Module:
-    return nn.Sequential(Block(256, 4, 1024), Block(256, 4, 1024))
-
-
-WORKLOADS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str, str]] = {
-    # name: (model, input shape, loss, optimizer)
-    "mlp_b32_sgd": (mlp, (32, 784), "cross_entropy", "SGD"),
-    "convnet_b128_adam": (convnet, (128, 1, 28, 28), "cross_entropy", "Adam"),
-    "transformer_b8_adam": (transformer, (8, 128, 256), "mse", "Adam"),
-}
+import torch_models
+import workloads
 
 
 def captured(step: Callable[[], Any]) -> Callable[[], Any]:
@@ -93,38 +50,58 @@ def median_ms(step: Callable[[], Any], calls: int, blocks: int, device: str) -> 
     return statistics.median(times)
 
 
+def _tensors(arrays: tuple[np.ndarray, ...], device: str) -> list[torch.Tensor]:
+    """Channels go first where there is an image; class numbers and tokens are 64 bits wide here."""
+    found = []
+    for array in arrays:
+        tensor = torch.from_numpy(array)
+        tensor = tensor.long() if array.dtype == np.int32 else tensor
+        found.append((tensor.permute(0, 3, 1, 2) if array.ndim == 4 else tensor).to(device))
+    return found
+
+
 def measure(name: str, mode: str, calls: int = 20, blocks: int = 5) -> dict[str, float]:
     """Medians in milliseconds of a training step and an inference, float32 with TF32 off.
 
     mode: "eager", "compile" or "captured" (CUDA only).
     """
-    build, shape, loss_name, optimizer_name = WORKLOADS[name]
+    workload = workloads.WORKLOADS[name]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(0)
-    model = build().to(device).train()
-    x = torch.randn(*shape, device=device)
-    if loss_name == "mse":
-        target, loss = torch.randn(*shape, device=device), F.mse_loss
-    else:
-        target, loss = torch.randint(0, 10, (shape[0],), device=device), F.cross_entropy
-    options = {"capturable": True} if mode == "captured" and optimizer_name == "Adam" else {}
-    optimizer = getattr(torch.optim, optimizer_name)(model.parameters(), lr=1e-4, **options)
+    if device == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    model = torch_models.MODELS[name]().to(device).train()
+    inputs, targets = workload.data(np.random.default_rng(0))
+    x = _tensors(inputs, device)
+    if name == "whisper_encoder_adam":
+        x = [t.transpose(1, 2) for t in x]  # (batch, mels, frames)
+    (y,) = _tensors((targets,), device)
+    loss = F.mse_loss if workload.loss == "mse" else F.cross_entropy
+    kind = {"sgd": "SGD", "adam": "Adam"}[name.rsplit("_", 1)[1]]
+    options = {"capturable": True} if mode == "captured" and kind == "Adam" else {}
+    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=1e-4, **options)
     forward = torch.compile(model) if mode == "compile" else model
 
     def train() -> None:
         optimizer.zero_grad(set_to_none=True)
-        loss(forward(x), target).backward()
+        out = forward(*x)
+        if out.ndim == 3 and y.ndim == 2:  # tokens: one class for each
+            loss(out.flatten(0, 1), y.flatten()).backward()
+        else:
+            loss(out, y).backward()
         optimizer.step()
 
     @torch.no_grad()
     def infer() -> None:
-        forward(x)
+        forward(*x)
 
     wrap = captured if mode == "captured" else (lambda step: step)
     result = {"train": median_ms(wrap(train), calls, blocks, device)}
-    model.eval()
-    result["infer"] = median_ms(wrap(infer), calls, blocks, device)
     if device == "cuda":
         result["peak_bytes"] = float(torch.cuda.max_memory_allocated())
+    model.eval()
+    result["infer"] = median_ms(wrap(infer), calls, blocks, device)
     return result

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,12 +52,82 @@ def transformer() -> Any:
     return mg.Model(inputs, x)
 
 
-#: name: (model, batch, loss, optimizer)
-WORKLOADS: dict[str, tuple[Callable[[], Any], int, str, Any]] = {
-    "mlp_b32_sgd": (mlp, 32, "cross_entropy", lambda: mg.optimizers.SGD(1e-4)),
-    "convnet_b128_adam": (convnet, 128, "cross_entropy", lambda: mg.optimizers.Adam(1e-4)),
-    "transformer_b8_adam": (transformer, 8, "mse", lambda: mg.optimizers.Adam(1e-4)),
+@dataclass(frozen=True)
+class Workload:
+    """A model and the step that is timed.
+
+    inputs, target: shapes; classes: how many classes, or tokens, there are to draw from
+    """
+
+    build: Callable[[], Any]
+    inputs: tuple[tuple[int, ...], ...]
+    target: tuple[int, ...]
+    loss: str
+    classes: int = 0
+    tokens: bool = False
+
+    def data(self, random: np.random.Generator) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Inputs and targets, the same for both sides."""
+        x = tuple(self._draw(random, shape, self.tokens) for shape in self.inputs)
+        return x, self._draw(random, self.target, self.loss != "mse")
+
+    def _draw(self, random: np.random.Generator, shape: tuple[int, ...], whole: bool) -> np.ndarray:
+        if whole:
+            return random.integers(0, self.classes, shape).astype("int32")
+        return random.standard_normal(shape).astype("float32")
+
+
+def _zoo(module: str, name: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
+    def build() -> Any:
+        found = importlib.import_module(f"meganeura.zoo.{module}")
+        made = [getattr(found, a) if isinstance(a, str) else a for a in arguments]
+        return getattr(found, name)(*made, **options)
+
+    return build
+
+
+#: The name ends with the optimizer.
+WORKLOADS: dict[str, Workload] = {
+    "mlp_b32_sgd": Workload(mlp, ((32, 784),), (32,), "cross_entropy", 10),
+    "convnet_b128_adam": Workload(convnet, ((128, 28, 28, 1),), (128,), "cross_entropy", 10),
+    "transformer_b8_adam": Workload(transformer, ((8, 128, 256),), (8, 128, 256), "mse"),
+    "resnet50_b16_sgd": Workload(
+        _zoo("resnet", "resnet50"), ((16, 224, 224, 3),), (16,), "cross_entropy", 1000
+    ),
+    "unet_tiny_b4_adam": Workload(
+        _zoo("unet", "unet", "UNET_TINY"), ((4, 32, 32, 4),), (4, 32, 32, 4), "mse"
+    ),
+    "unet_small_b2_adam": Workload(_zoo("unet", "unet"), ((2, 32, 32, 4),), (2, 32, 32, 4), "mse"),
+    "smolvla_c50_sgd": Workload(
+        _zoo("smolvla", "action_expert"),
+        ((1, 50, 32), (1, 1, 1440), (1, 16, 320)),
+        (1, 50, 32),
+        "mse",
+    ),
+    "smollm2_s128_adam": Workload(
+        _zoo("llama", "llama"), ((1, 128),), (1, 128), "cross_entropy", 49152, tokens=True
+    ),
+    "whisper_encoder_adam": Workload(
+        _zoo("whisper", "whisper_encoder"), ((1, 3000, 80),), (1, 1500, 384), "mse"
+    ),
 }
+
+
+def prepared(name: str) -> tuple[Any, Any, np.ndarray]:
+    """A compiled model with its inputs and targets."""
+    workload = WORKLOADS[name]
+    mg.utils.set_random_seed(0)
+    model = workload.build()
+    inputs, y = workload.data(np.random.default_rng(0))
+    x: Any = inputs[0]
+    if len(inputs) > 1:
+        x = dict(zip(("actions", "timestep", "context"), inputs, strict=True))
+    optimizer = {"sgd": mg.optimizers.SGD, "adam": mg.optimizers.Adam}[name.rsplit("_", 1)[1]]
+    loss: Any = "mse"
+    if workload.loss != "mse":
+        loss = mg.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer(1e-4), loss)
+    return model, x, y
 
 
 def measure(name: str, calls: int = 20, blocks: int = 5) -> dict[str, float]:
@@ -64,27 +136,19 @@ def measure(name: str, calls: int = 20, blocks: int = 5) -> dict[str, float]:
     Steps run as `fit` runs them: inputs on the device, several steps to a submission, and one wait
     at the end of each block.
     """
-    build, batch, loss, optimizer = WORKLOADS[name]
-    mg.utils.set_random_seed(0)
-    random = np.random.default_rng(0)
-    model = build()
-    shape = (batch, *model.input_shape[1:])
-    x = random.standard_normal(shape).astype("float32")
-    if loss == "mse":
-        y, chosen = random.standard_normal(shape).astype("float32"), "mse"
-    else:
-        y = random.integers(0, 10, batch).astype("int32")
-        chosen = mg.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer(), chosen)
+    backend = backend_object()
+    if hasattr(backend, "pool"):
+        backend.pool.peak_bytes = backend.pool.live_bytes
+    model, x, y = prepared(name)
     model.train_on_batch(x, y)
     model.predict_on_batch(x)
-    backend = backend_object()
     result: dict[str, float] = {}
-    for kind, data in (("train", (x, y)), ("infer", (x,))):
-        executable, inputs, states = _bound(model, kind, data)
+    inputs = list(x.values()) if isinstance(x, dict) else [x]
+    for kind, data in (("train", (*inputs, y)), ("infer", tuple(inputs))):
+        executable, handles, states = _bound(model, kind, data)
 
         def run(
-            n: int, e: Any = executable, i: Any = inputs, s: Any = states, k: str = kind
+            n: int, e: Any = executable, i: Any = handles, s: Any = states, k: str = kind
         ) -> None:
             if k == "train":
                 e.run_many(i, s, n)
