@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from meganeura.variable import Variable
 
 _executables: OrderedDict[Any, Any] = OrderedDict()
 _LIMIT = 4096
+_lock = threading.RLock()
 
 
 def compiled(graph: Graph, optimize: bool | None = None) -> Any:
@@ -26,13 +28,14 @@ def compiled(graph: Graph, optimize: bool | None = None) -> Any:
     backend = backend_object()
     optimize = config.optimize() if optimize is None else optimize
     key = (id(backend), optimize, graph.key())
-    if key in _executables:
-        _executables.move_to_end(key)
-    else:
-        _executables[key] = backend.compile(graph, optimize)
-        if len(_executables) > _LIMIT:
-            _executables.popitem(last=False)
-    return _executables[key]
+    with _lock:
+        if key in _executables:
+            _executables.move_to_end(key)
+        else:
+            _executables[key] = backend.compile(graph, optimize)
+            if len(_executables) > _LIMIT:
+                _executables.popitem(last=False)
+        return _executables[key]
 
 
 def clear_cache() -> None:
@@ -62,17 +65,22 @@ def run_traced(
 class eagerly:
     """Inside, layers and models run op by op on concrete tensors: slow, and values can be looked at."""
 
-    depth = 0
-
     def __enter__(self) -> None:
-        eagerly.depth += 1
+        _eager.depth += 1
 
     def __exit__(self, *_: object) -> None:
-        eagerly.depth -= 1
+        _eager.depth -= 1
+
+
+class _Eager(threading.local):
+    depth = 0  # of this thread
+
+
+_eager = _Eager()
 
 
 def running_eagerly() -> bool:
-    return eagerly.depth > 0
+    return _eager.depth > 0
 
 
 def run_call(

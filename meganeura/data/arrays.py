@@ -20,14 +20,14 @@ class ResidentArrays:
     """Arrays kept on the device. A step gathers its own batch there: nothing is uploaded but, once
     per pass, the order of the samples.
 
-    cursor: an int32 variable, the number of samples that the pass has used; steps advance it
+    Its cursor, an int32 variable, is the number of samples that the pass has used; steps advance it.
     """
 
-    def __init__(self, data: Any, batch_size: int, shuffle: bool, cursor: Variable):
+    def __init__(self, data: Any, batch_size: int, shuffle: bool):
         self.samples = count_of(*data)
         self.batch_size = min(batch_size, self.samples)
         self.shuffle = shuffle
-        self.cursor = cursor
+        self.cursor = Variable(np.zeros((), np.int32), trainable=False, name="cursor")
         self.targets = data[1]
         self.check: Callable[[Any], None] | None = None  # all targets are at hand from the start
         self.structure, arrays = structured(data)
@@ -41,7 +41,7 @@ class ResidentArrays:
         self._left: list[tuple[Batch, int]] = []
 
     def _batch(self, size: int) -> Batch:
-        return Batch(self.tensors, self.structure, size, resident=True)
+        return Batch(self.tensors, self.structure, size, self.cursor)
 
     @staticmethod
     def fits(data: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from meganeura.ops.dispatch import map_tree
 from meganeura.tensor import Tensor
+from meganeura.variable import Variable
 
 
 class Batch:
@@ -16,14 +17,22 @@ class Batch:
                the order of the samples and then all samples of each array
     structure: (x, y, sample_weight) with a `Place` for each tensor
     size:      the number of samples
-    resident:  the step takes its samples out of the tensors itself, at a cursor that moves on
+    cursor:    where given, the step takes its samples out of the tensors itself (`resident`), at this
+               int32 variable, which it moves on; each pass has its own, so passes do not disturb each other
     """
 
-    def __init__(self, tensors: list[Tensor], structure: Any, size: int, resident: bool = False):
+    def __init__(
+        self,
+        tensors: list[Tensor],
+        structure: Any,
+        size: int,
+        cursor: Variable | None = None,
+    ):
         self.tensors = tensors
         self.structure = structure
         self.size = size
-        self.resident = resident
+        self.cursor = cursor
+        self.resident = resident = cursor is not None
         #: what a step is specialised on
         self.key = (tuple((t.shape, t.dtype) for t in tensors), repr(structure), size, resident)
 

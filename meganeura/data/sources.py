@@ -12,7 +12,6 @@ from meganeura.data.batch import Source
 from meganeura.data.checks import as_arrays, class_weights, count_of
 from meganeura.data.streams import Stream
 from meganeura.tensor import Tensor
-from meganeura.variable import Variable
 
 
 def is_array_like(x: Any) -> bool:
@@ -30,7 +29,6 @@ def make(
     w: Any,
     *,
     batch_size: int | None,
-    cursor: Variable,
     shuffle: bool = False,
     class_weight: dict[int, float] | None = None,
 ) -> Source:
@@ -42,7 +40,7 @@ def make(
             w = class_weights(y, class_weight)
         size = 32 if batch_size is None else batch_size
         if ResidentArrays.fits((x, y, w)):
-            return ResidentArrays((x, y, w), size, shuffle, cursor)
+            return ResidentArrays((x, y, w), size, shuffle)
         return Stream(HostBatches((x, y, w), size, shuffle))
     if x is None:
         raise ValueError("there are no data: x is None")

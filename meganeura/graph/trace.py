@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,15 @@ import numpy as np
 from meganeura import dtypes
 from meganeura.graph.node import Graph, Node
 
-_stack: list[Trace] = []
+
+class _Recordings(threading.local):
+    """What this thread records, the innermost last: threads do not see each other's traces."""
+
+    def __init__(self) -> None:
+        self.open: list[Trace] = []
+
+
+_recordings = _Recordings()
 
 #: Arrays up to this many elements are written into the graph; larger ones become inputs.
 LARGEST_LITERAL = 1024
@@ -42,11 +51,11 @@ class Trace:
         self.losses: list[Node] = []  # from add_loss and activity regularizers, in order
 
     def __enter__(self) -> Trace:
-        _stack.append(self)
+        _recordings.open.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _stack.pop()
+        _recordings.open.pop()
 
     def input(self, shape: Sequence[int], dtype: str, name: str = "") -> Node:
         node = Node("input", (), {"name": name}, tuple(shape), dtype)
@@ -110,18 +119,17 @@ class Trace:
 
 
 def current() -> Trace | None:
-    return _stack[-1] if _stack else None
+    return _recordings.open[-1] if _recordings.open else None
 
 
 class outside:
     """Suspends tracing: what is computed inside is computed at once, with concrete values."""
 
     def __enter__(self) -> None:
-        self._saved = _stack[:]
-        _stack.clear()
+        self._saved, _recordings.open = _recordings.open, []
 
     def __exit__(self, *_: object) -> None:
-        _stack[:] = self._saved
+        _recordings.open = self._saved
 
 
 def constant(value: Any, dtype: str | None = None) -> Node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,16 +21,19 @@ from meganeura.variable import Variable
 TENSORS = (Node, Tensor, KerasTensor, Variable, np.ndarray)
 
 
-class Context:
-    """What nested calls inherit: whether the model trains, and the layers around them."""
+class _Context(threading.local):
+    """What nested calls inherit, in each thread: whether the model trains, and the layers around them."""
 
-    training: bool | None = None
-    owners: list[Any] = []
+    def __init__(self) -> None:
+        self.training: bool | None = None
+        self.owners: list[Any] = []
 
-    @classmethod
-    def path(cls, *more: str) -> str:
+    def path(self, *more: str) -> str:
         """The names of the layers around, outermost first, and `more` behind them."""
-        return "/".join([*(owner.name for owner in cls.owners), *more])
+        return "/".join([*(owner.name for owner in self.owners), *more])
+
+
+Context = _Context()
 
 
 class training_phase:

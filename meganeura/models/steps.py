@@ -31,13 +31,13 @@ class Recording(Trace):
              to that value, so this is for finding faults.
     """
 
-    def __init__(self, batch: Batch, cursor: Variable, looking: bool):
+    def __init__(self, batch: Batch, looking: bool):
         super().__init__()
         self.batch = batch
         self.evaluate = self._evaluate if looking else None
         nodes = [self.input(t.shape, t.dtype, f"data_{i}") for i, t in enumerate(batch.tensors)]
         with self:
-            parts = gather(nodes, batch.size, cursor) if batch.resident else nodes
+            parts = gather(nodes, batch.size, batch.cursor) if batch.cursor is not None else nodes
         self.data = fill(batch.structure, parts)
 
     def __enter__(self) -> Recording:
@@ -56,15 +56,10 @@ class Recording(Trace):
 class Step:
     """One traced and compiled step, for batches of one size and kind."""
 
-    def __init__(
-        self,
-        body: Callable[[Any], Any],
-        batch: Batch,
-        cursor: Variable,
-        run_eagerly: bool = False,
-    ):
+    def __init__(self, body: Callable[[Any], Any], batch: Batch, run_eagerly: bool = False):
         self.size = batch.size
-        with Recording(batch, cursor, run_eagerly) as trace:
+        self._cursor = batch.cursor  # of the batch it was recorded on; others bring their own
+        with Recording(batch, run_eagerly) as trace:
             result = body(trace.data)
             self._outputs: list[Node] = []
             self._structure = map_tree(self._collect, result)
@@ -81,7 +76,11 @@ class Step:
 
     def _handles(self, batch: Batch) -> tuple[list[Any], list[Any]]:
         inputs = [t.handle for t in (*batch.tensors, *self._captured)]
-        return inputs, [v.handle for v in self.variables]
+        states = [
+            batch.cursor.handle if v is self._cursor and batch.cursor is not None else v.handle
+            for v in self.variables
+        ]
+        return inputs, states
 
     def run(self, batch: Batch) -> Any:
         """Run once; returns what the body returned, with Tensors as its leaves."""

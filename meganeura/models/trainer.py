@@ -19,7 +19,6 @@ from meganeura.models import loops
 from meganeura.models.compile_utils import flat, ordered, per_output
 from meganeura.models.steps import Logs, Pace, Recording, Step
 from meganeura.models.training_step import TrainingStep
-from meganeura.variable import Variable
 
 #: Steps of one kind after which the user hears that each shape of batch costs one.
 _MANY_SHAPES = 32
@@ -34,7 +33,6 @@ class Trainer(TrainingStep):
         self.history: Any = None
         self._steps: dict[Any, tuple[Step, Logs]] = {}
         self._last_step: dict[str, Step] = {}
-        self._cursors: dict[str, Variable] = {}
         self._checks: dict[Any, Callable[[Any], None] | None] = {}
         self._initial_epoch: int | None = None  # set by BackupAndRestore
 
@@ -68,7 +66,7 @@ class Trainer(TrainingStep):
                 return None
 
             try:
-                step = Step(body, batch, self._cursor(kind), self.run_eagerly)
+                step = Step(body, batch, self.run_eagerly)
             finally:
                 self._recorded.clear()
             found = (step, self._logs(entries))
@@ -86,14 +84,6 @@ class Trainer(TrainingStep):
                 f"model {self.name!r} has compiled {_MANY_SHAPES} {kind} steps, one for each shape of "
                 "batch; pad the data to a few lengths, so that steps can be used again"
             )
-
-    def _cursor(self, kind: str) -> Variable:
-        """Where a pass over resident arrays is: one for each kind of step, since validation makes
-        passes of its own while training is on its way."""
-        if kind not in self._cursors:
-            cursor = Variable(np.zeros((), np.int32), trainable=False, name=f"{kind}_cursor")
-            self._cursors[kind] = cursor
-        return self._cursors[kind]
 
     def make_train_function(self, force: bool = False) -> None:
         """Forget compiled steps where `force` is set; they are made again at need."""
@@ -131,7 +121,7 @@ class Trainer(TrainingStep):
         layers = self._flatten_layers(include_self=False)  # type: ignore[attr-defined]
         if own_step and all(layer.built for layer in layers):
             return None
-        with Recording(batch, self._cursor(kind), self.run_eagerly) as recording:
+        with Recording(batch, self.run_eagerly) as recording:
             x, y, _ = recording.data
             try:
                 y_pred = self(x, training=kind == "train")  # type: ignore[operator]
@@ -158,11 +148,9 @@ class Trainer(TrainingStep):
         check = checks.TargetCheck(list(zip(named, given, shapes, strict=True)))
         return lambda y: check(ordered(y, y_pred, names))
 
-    def _source(
-        self, kind: str, data: tuple[Any, Any, Any], batch_size: Any, **options: Any
-    ) -> Source:
+    def _source(self, data: tuple[Any, Any, Any], batch_size: Any, **options: Any) -> Source:
         size = checks.positive(batch_size, "batch_size")
-        return sources.make(*data, batch_size=size, cursor=self._cursor(kind), **options)
+        return sources.make(*data, batch_size=size, **options)
 
     # --- fit -----------------------------------------------------------------------------------
 
@@ -215,8 +203,7 @@ class Trainer(TrainingStep):
             train, validation_data = checks.split(x, y, sample_weight, validation_split)
             x, y, sample_weight = train
         due = _schedule(validation_freq)
-        source = self._source(
-            "train", (x, y, sample_weight), batch_size, shuffle=bool(shuffle),
+        source = self._source((x, y, sample_weight), batch_size, shuffle=bool(shuffle),
             class_weight=class_weight,
         )  # fmt: skip
         validation = None
@@ -227,7 +214,7 @@ class Trainer(TrainingStep):
                     validation_batch_size = batch_size
             else:
                 validation_data = (validation_data, None, None)
-            validation = self._source("test", validation_data, validation_batch_size)
+            validation = self._source(validation_data, validation_batch_size)
         self.stop_training = False
         try:
             self._prepare(source, "train")
@@ -300,7 +287,7 @@ class Trainer(TrainingStep):
         first, or with `return_dict` a dict."""
         self._assert_compiled("evaluate")
         steps = checks.positive(steps, "steps")
-        source = self._source("test", (x, y, sample_weight), batch_size)
+        source = self._source((x, y, sample_weight), batch_size)
         try:
             self._prepare(source, "test")
             listed = CallbackList(
@@ -322,7 +309,7 @@ class Trainer(TrainingStep):
     ) -> Any:
         """The outputs for all samples, as NumPy arrays in the structure of the model's outputs."""
         steps = checks.positive(steps, "steps")
-        source = self._source("predict", (x, None, None), batch_size)
+        source = self._source((x, None, None), batch_size)
         try:
             self._prepare(source, "predict")
             listed = CallbackList(

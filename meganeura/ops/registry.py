@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,7 +76,14 @@ def register(op: Op) -> Op:
     return op
 
 
-_scopes: list[str] = [""]
+class _Scopes(threading.local):
+    """The provenance of the nodes that this thread makes, the innermost last."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = [""]
+
+
+_scopes = _Scopes()
 
 
 class scope:
@@ -85,10 +93,11 @@ class scope:
         self.name = name
 
     def __enter__(self) -> None:
-        _scopes.append(f"{_scopes[-1]}/{self.name}" if _scopes[-1] else self.name)
+        outer = _scopes.paths[-1]
+        _scopes.paths.append(f"{outer}/{self.name}" if outer else self.name)
 
     def __exit__(self, *_: object) -> None:
-        _scopes.pop()
+        _scopes.paths.pop()
 
 
 class same_scope:
@@ -98,13 +107,13 @@ class same_scope:
         self.path = path
 
     def __enter__(self) -> None:
-        _scopes.append(self.path)
+        _scopes.paths.append(self.path)
 
     def __exit__(self, *_: object) -> None:
-        _scopes.pop()
+        _scopes.paths.pop()
 
 
 def make(op: str, *inputs: Node, **attributes: Any) -> Node:
     """Build one node; its shape and dtype come from the record's rule."""
     shape, dtype = REGISTRY[op].infer(*inputs, **attributes)
-    return Node(op, inputs, attributes, shape, dtype, _scopes[-1])
+    return Node(op, inputs, attributes, shape, dtype, _scopes.paths[-1])

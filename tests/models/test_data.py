@@ -20,12 +20,8 @@ X = np.arange(20, dtype="float32").reshape(10, 2)
 Y = np.arange(10)
 
 
-def cursor() -> Any:
-    return mg.Variable(np.zeros((), np.int32), trainable=False)
-
-
 def test_resident_arrays_give_runs_of_equal_batches() -> None:
-    source = ResidentArrays((X, Y, None), 4, False, cursor())
+    source = ResidentArrays((X, Y, None), 4, False)
     assert source.batches == 3
     assert source.begin()
     batch, count = source.next(10) or (None, 0)
@@ -37,7 +33,7 @@ def test_resident_arrays_give_runs_of_equal_batches() -> None:
 
 
 def test_a_pass_that_was_left_goes_on() -> None:
-    source = ResidentArrays((X, Y, None), 3, True, cursor())
+    source = ResidentArrays((X, Y, None), 3, True)
     source.begin()
     order = source.order.numpy()
     assert source.next(2)[1] == 2
@@ -51,7 +47,7 @@ def test_a_pass_that_was_left_goes_on() -> None:
 
 
 def test_a_batch_larger_than_the_data_is_all_of_it() -> None:
-    source = ResidentArrays((X, None, None), 64, False, cursor())
+    source = ResidentArrays((X, None, None), 64, False)
     source.begin()
     batch, count = source.next(5)
     assert (batch.size, count, source.next(5)) == (10, 1, None)
@@ -176,7 +172,7 @@ def test_where_data_stop_being_finite() -> None:
 
 def test_the_choice_of_a_source() -> None:
     def kind(x: Any, y: Any = None) -> type:
-        return type(sources.make(x, y, None, batch_size=None, cursor=cursor()))
+        return type(sources.make(x, y, None, batch_size=None))
 
     assert kind(X, Y) is ResidentArrays
     assert kind([X, X], {"a": Y}) is ResidentArrays

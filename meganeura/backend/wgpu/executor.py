@@ -100,6 +100,11 @@ class WgpuExecutable:
         self._bound_to = key
         return self._steps
 
+    def _run(self, handles: list[GpuBuffer], times: int) -> None:
+        # Threads share executables of equal graphs: what is bound must be recorded before another binds.
+        with self.stream.lock:
+            self.stream.record(self._bound(handles), times)
+
     def _group(self, i: int, table: dict[int, GpuBuffer]) -> Any:
         known = self._groups[i]
         key = tuple([table[id].serial for id in self._external[i]])
@@ -121,7 +126,7 @@ class WgpuExecutable:
     def run(self, inputs: Sequence[GpuBuffer], states: Sequence[GpuBuffer]) -> list[GpuBuffer]:
         """Run once; states are updated in place, outputs are fresh buffers."""
         outputs = [self.pool.take(self.plan.buffers[i].bytes) for i in self.plan.outputs]
-        self.stream.record(self._bound([*inputs, *states, *outputs]))
+        self._run([*inputs, *states, *outputs], 1)
         return outputs
 
     def run_many(
@@ -130,7 +135,7 @@ class WgpuExecutable:
         """Run `count` times with the same buffers, many steps to a submission."""
         if self.plan.outputs:
             raise ValueError("run_many is for plans without outputs")
-        self.stream.record(self._bound([*inputs, *states]), count)
+        self._run([*inputs, *states], count)
 
     def report(self) -> dict[str, Any]:
         """Figures for `explain`."""

@@ -34,7 +34,7 @@ class Stream:
         self.device = device
         self.submissions = 0
         self._ffi, self._lib = ffi, lib
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._encoder: Any = None
         self._pass: Any = None
         self._raw: Any = None
@@ -60,7 +60,7 @@ class Stream:
         set_group = self._lib.wgpuComputePassEncoderSetBindGroup
         dispatch = self._lib.wgpuComputePassEncoderDispatchWorkgroups
         null = self._ffi.NULL
-        with self._lock:
+        with self.lock:
             for _ in range(times):
                 for start in range(0, len(steps), LARGEST_SUBMISSION):
                     some = steps[start : start + LARGEST_SUBMISSION]
@@ -83,7 +83,7 @@ class Stream:
 
     def flush(self) -> None:
         """Hand over what is recorded."""
-        with self._lock:
+        with self.lock:
             if self._pass is not None:
                 encoder, compute = self._encoder, self._pass
                 self._encoder = self._pass = self._raw = self._pipeline = None
@@ -96,7 +96,7 @@ class Stream:
 
     def write(self, gpu: Any, data: Any) -> None:
         """Copy host memory into a buffer, after all that was recorded before."""
-        with self._lock:
+        with self.lock:
             self.flush()
             self.device.queue.write_buffer(gpu, 0, data)
 
@@ -119,7 +119,7 @@ class Stream:
         total = sum(sizes)
         if not total:
             return [b"" for _ in parts]
-        with self._lock:
+        with self.lock:
             self.flush()
             staging = self._take_staging(total)
             encoder = self.device.create_command_encoder()
