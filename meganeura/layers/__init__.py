@@ -45,6 +45,11 @@ _MODULES: dict[str, str] = {
     ),
     "attention": "MultiHeadAttention GroupedQueryAttention",
     "dot_attention": "Attention AdditiveAttention",
+    "dot_product": (
+        "GatedFeedForward LastToken NamedActivation ReversibleEmbedding ScaledDotProduct SplitHeads"
+    ),
+    "positions": "PositionEmbedding RotaryEmbedding SinePositionEncoding",
+    "patches": "PatchEmbedding PixelShuffle",
     "einsum_dense": "EinsumDense",
     "wrapper": "Wrapper",
     "recurrent": "RNN SimpleRNN LSTM GRU Bidirectional TimeDistributed",

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import meganeura as mg
-from meganeura import layers, ops
-from meganeura.zoo.attention import ScaledDotProduct
-from meganeura.zoo.gpt2 import LearntPositions
+from meganeura import layers
 
 
 @dataclass(frozen=True)
@@ -25,6 +23,7 @@ class BertConfig:
     classes: int = 2
     epsilon: float = 1e-12
     activation: str = "gelu"
+    padding_token: int | None = 0
 
     @classmethod
     def from_huggingface(cls, config: dict[str, Any]) -> BertConfig:
@@ -40,10 +39,13 @@ class BertConfig:
             classes=len(config.get("id2label") or {0: 0, 1: 1}),
             epsilon=config.get("layer_norm_eps", 1e-12),
             activation=config.get("hidden_act", "gelu"),
+            padding_token=config.get("pad_token_id", 0),
         )
 
 
-def bert_classifier(config: BertConfig | None = None, length: int = 128, name: str = "bert") -> Any:
+def bert_classifier(
+    config: BertConfig | None = None, length: int | None = None, name: str = "bert"
+) -> Any:
     """A model from {ids, mask, types}, each (batch, length), to logits (batch, classes).
 
     mask is 1 for tokens and 0 for padding.
@@ -60,23 +62,29 @@ def bert_classifier(config: BertConfig | None = None, length: int = 128, name: s
     ids, mask, types = (
         mg.Input((length,), dtype="int32", name=n) for n in ("ids", "mask", "types")
     )
-    x = layers.Embedding(config.vocabulary, width, name="bert.embeddings.word_embeddings")(ids)
+    words = layers.ReversibleEmbedding(
+        config.vocabulary,
+        width,
+        padding_token=config.padding_token,
+        name="bert.embeddings.word_embeddings",
+    )
     kinds = layers.Embedding(config.types, width, name="bert.embeddings.token_type_embeddings")
-    positions = LearntPositions(config.positions, name="bert.embeddings.position_embeddings")
-    x = norm("bert.embeddings.LayerNorm", positions(x + kinds(types)))
+    x = words(ids) + kinds(types)
+    places = layers.PositionEmbedding(config.positions, name="bert.embeddings.position_embeddings")
+    x = norm("bert.embeddings.LayerNorm", x + places(x))
     for i in range(config.layers):
         block = f"bert.encoder.layer.{i}"
         q, k, v = (
-            ops.reshape(
-                dense(f"{block}.attention.self.{part}", width, x),
-                (-1, length, config.heads, width // config.heads),
+            layers.SplitHeads(config.heads, name=f"{block}.attention.{part}_heads")(
+                dense(f"{block}.attention.self.{part}", width, x)
             )
             for part in ("query", "key", "value")
         )
-        attended = ScaledDotProduct(name=f"{block}.attention.core")(q, k, v, key_mask=mask)
+        attended = layers.ScaledDotProduct(name=f"{block}.attention.core")(q, k, v, key_mask=mask)
         attended = dense(f"{block}.attention.output.dense", width, attended)
         x = norm(f"{block}.attention.output.LayerNorm", x + attended)
-        h = dense(f"{block}.intermediate.dense", config.inner, x, config.activation)
+        h = dense(f"{block}.intermediate.dense", config.inner, x)
+        h = layers.NamedActivation(config.activation, name=f"{block}.intermediate.act")(h)
         h = dense(f"{block}.output.dense", width, h)
         x = norm(f"{block}.output.LayerNorm", x + h)
     pooled = dense("bert.pooler.dense", width, x[:, 0], "tanh")

@@ -7,8 +7,7 @@ from typing import Any
 
 import meganeura as mg
 from meganeura import layers, ops
-from meganeura.zoo.attention import ScaledDotProduct
-from meganeura.zoo.llama import TiedHead
+from meganeura.zoo.generation import LanguageModel
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,7 @@ class GPT2Config:
     heads: int = 12
     inner: int = 3072
     epsilon: float = 1e-5
+    activation: str = "gelu_new"
 
     @classmethod
     def from_huggingface(cls, config: dict[str, Any]) -> GPT2Config:
@@ -34,33 +34,16 @@ class GPT2Config:
             heads=config["n_head"],
             inner=config.get("n_inner") or 4 * config["n_embd"],
             epsilon=config.get("layer_norm_epsilon", 1e-5),
+            activation=config.get("activation_function", "gelu_new"),
         )
 
 
-class LearntPositions(layers.Layer):
-    """x[b, t] + table[offset + t]: one learnt vector per position."""
-
-    def __init__(self, positions: int, offset: int = 0, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.positions = positions
-        self.offset = offset
-
-    def build(self, input_shape: Any) -> None:
-        self.embeddings = self.add_weight(
-            shape=(self.positions, input_shape[-1]), initializer="uniform", name="embeddings"
-        )
-
-    def call(self, x: Any) -> Any:
-        return x + self.embeddings[self.offset : self.offset + x.shape[1]]
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "positions": self.positions, "offset": self.offset}
-
-
-def gpt2(config: GPT2Config | None = None, length: int = 128, name: str = "gpt2") -> Any:
+def gpt2(
+    config: GPT2Config | None = None, length: int | None = None, name: str = "gpt2"
+) -> LanguageModel:
     """A model from token ids (batch, length) to logits (batch, length, vocabulary)."""
     config = config or GPT2Config()
-    if length > config.positions:
+    if length is not None and length > config.positions:
         raise ValueError(f"length {length} is more than the {config.positions} positions it knows")
     width, heads = config.width, config.heads
 
@@ -68,21 +51,23 @@ def gpt2(config: GPT2Config | None = None, length: int = 128, name: str = "gpt2"
         return layers.LayerNormalization(epsilon=config.epsilon, name=path)(x)
 
     ids = mg.Input((length,), dtype="int32", name="ids")
-    embedding = layers.Embedding(config.vocabulary, width, name="transformer.wte")
-    x = LearntPositions(config.positions, name="transformer.wpe")(embedding(ids))
+    embedding = layers.ReversibleEmbedding(config.vocabulary, width, name="transformer.wte")
+    x = embedding(ids)
+    x = x + layers.PositionEmbedding(config.positions, name="transformer.wpe")(x)
     for i in range(config.layers):
         block = f"transformer.h.{i}"
         joint = layers.Dense(3 * width, name=f"{block}.attn.c_attn")(norm(f"{block}.ln_1", x))
         q, k, v = (
-            ops.reshape(part, (-1, length, heads, width // heads))
-            for part in ops.split(joint, 3, axis=-1)
+            layers.SplitHeads(heads, name=f"{block}.attn.{part}_heads")(split)
+            for part, split in zip("qkv", ops.split(joint, 3, axis=-1), strict=True)
         )
-        attended = ScaledDotProduct(causal=True, name=f"{block}.attn.core")(q, k, v)
+        attended = layers.ScaledDotProduct(causal=True, name=f"{block}.attn.core")(q, k, v)
         x = x + layers.Dense(width, name=f"{block}.attn.c_proj")(attended)
         h = layers.Dense(config.inner, name=f"{block}.mlp.c_fc")(norm(f"{block}.ln_2", x))
-        x = x + layers.Dense(width, name=f"{block}.mlp.c_proj")(ops.gelu(h, approximate=True))
-    logits = TiedHead(embedding, name="tied_head")(norm("transformer.ln_f", x))
-    return mg.Model(ids, logits, name=name)
+        h = layers.NamedActivation(config.activation, name=f"{block}.mlp.act")(h)
+        x = x + layers.Dense(width, name=f"{block}.mlp.c_proj")(h)
+    x = layers.LastToken(name="last_token")(norm("transformer.ln_f", x))
+    return LanguageModel(ids, embedding(x, reverse=True), name=name)
 
 
 #: Weights that Hugging Face stores as (inputs, outputs), unlike its other dense layers.

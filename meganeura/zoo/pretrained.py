@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,15 @@ from meganeura import layers
 from meganeura.saving.safe_h5 import DamagedFileError
 from meganeura.saving.safetensors import load_safetensors
 from meganeura.zoo.bert import BertConfig, bert_classifier
-from meganeura.zoo.gpt2 import STORED_TRANSPOSED, GPT2Config, LearntPositions, gpt2
+from meganeura.zoo.gpt2 import STORED_TRANSPOSED, GPT2Config, gpt2
 from meganeura.zoo.llama import LlamaConfig, llama
+from meganeura.zoo.llama_configs import NORMS_FROM_ZERO, TYPES
 from meganeura.zoo.resnet import ResNetConfig, resnet
 from meganeura.zoo.smolvla import SmolVLAConfig, action_expert
+from meganeura.zoo.smolvlm import SmolVLMConfig, smolvlm
 from meganeura.zoo.unet import UNetConfig, unet
-from meganeura.zoo.whisper import WhisperConfig, whisper_encoder
+from meganeura.zoo.vit import ClassToken, ViTConfig, siglip_tower, vit
+from meganeura.zoo.whisper import WhisperConfig, whisper, whisper_encoder
 
 Transform = Callable[[np.ndarray], np.ndarray]
 
@@ -36,6 +40,11 @@ def _transposed(array: np.ndarray) -> np.ndarray:
     return array.T
 
 
+def _from_zero(array: np.ndarray) -> np.ndarray:
+    """A scale that is stored as its difference from 1."""
+    return array + np.float32(1)
+
+
 def _kernel(array: np.ndarray) -> np.ndarray:
     """(out, in, *window) -> (*window, in, out)."""
     return np.moveaxis(array, (0, 1), (-1, -2))
@@ -45,7 +54,12 @@ def _kernel(array: np.ndarray) -> np.ndarray:
 _STORED: dict[type, dict[str, tuple[str, Transform]]] = {
     layers.Dense: {"kernel": ("weight", _transposed), "bias": ("bias", _same)},
     layers.Embedding: {"embeddings": ("weight", _same)},
-    LearntPositions: {"embeddings": ("weight", _same)},
+    layers.ReversibleEmbedding: {"embeddings": ("weight", _same)},
+    layers.PositionEmbedding: {"position_embeddings": ("weight", _same)},
+    ClassToken: {
+        "cls_token": ("cls_token", _same),
+        "position_embeddings": ("position_embeddings", _same),
+    },
     layers.LayerNormalization: {"gamma": ("weight", _same), "beta": ("bias", _same)},
     layers.GroupNormalization: {"gamma": ("weight", _same), "beta": ("bias", _same)},
     layers.RMSNormalization: {"scale": ("weight", _same)},
@@ -59,6 +73,9 @@ _STORED: dict[type, dict[str, tuple[str, Transform]]] = {
     layers.Conv2D: {"kernel": ("weight", _kernel), "bias": ("bias", _same)},
 }
 
+#: Heads, stored a second time where they are tied to an embedding.
+_TIED = ("lm_head.weight", "proj_out.weight")
+
 #: Stored tensors that carry no weight of the model.
 _IGNORED = (
     "num_batches_tracked",
@@ -69,38 +86,57 @@ _IGNORED = (
 )
 
 
-def stored_names(model: Any, transposed: Iterable[str] = ()) -> dict[str, tuple[Any, Transform]]:
+def stored_names(
+    model: Any, transposed: Iterable[str] = (), norms_from_zero: bool = False
+) -> dict[str, tuple[Any, Transform]]:
     """Stored name -> (variable, transform) for every weight of a zoo model.
 
-    `transposed` lists last parts of layer names whose dense kernels are stored as (in, out).
+    `transposed` lists last parts of layer names whose dense kernels are stored as (in, out); with
+    `norms_from_zero` RMS norms are stored as scale - 1.
     """
     table: dict[str, tuple[Any, Transform]] = {}
-    for layer in model.layers:
-        entries = next((v for k, v in _STORED.items() if type(layer) is k), None)
-        if entries is None:
-            continue
-        for attribute, (suffix, transform) in entries.items():
+    for path, layer in _named(model.layers, ""):
+        for attribute, (suffix, transform) in _STORED.get(type(layer), {}).items():
             variable = getattr(layer, attribute, None)
             if variable is None:
                 continue
-            if transform is _transposed and layer.name.split(".")[-1] in transposed:
+            if transform is _transposed and path.split(".")[-1] in transposed:
                 transform = _same
-            table[f"{layer.name}.{suffix}"] = (variable, transform)
+            if norms_from_zero and attribute == "scale":
+                transform = _from_zero
+            table[f"{path}.{suffix}"] = (variable, transform)
     return table
 
 
+def _named(below: Iterable[Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """The layers with their names, and those inside them with names behind a dot."""
+    for layer in below:
+        path = f"{prefix}{layer.name}"
+        yield path, layer
+        if isinstance(layer, layers.PatchEmbedding) and "patch_embeddings" not in path:
+            yield path, layer.projection  # files of SigLIP have no name for it
+            continue
+        if not isinstance(layer, layers.Wrapper):
+            yield from _named(layer._layers, f"{path}.")
+            continue
+        inner = layer.layer  # what wraps a layer does not change its name
+        yield from ((n, x) for n, x in _named([inner], prefix))
+
+
 def load_weights(
-    model: Any, tensors: Mapping[str, np.ndarray], transposed: Iterable[str] = ()
+    model: Any,
+    tensors: Mapping[str, np.ndarray],
+    transposed: Iterable[str] = (),
+    norms_from_zero: bool = False,
 ) -> None:
     """Copy stored tensors into a zoo model, one at a time, after checking every name and shape.
 
     Raises ValueError that lists the missing, the unexpected and the mis-shaped ones.
     """
-    table = stored_names(model, transposed)
+    table = stored_names(model, transposed, norms_from_zero)
     missing = sorted(set(table) - set(tensors))
     unexpected = sorted(n for n in set(tensors) - set(table) if not n.endswith(_IGNORED))
-    if "lm_head.weight" in unexpected and "lm_head.weight" not in table:
-        unexpected.remove("lm_head.weight")  # a tied head, stored twice
+    unexpected = [n for n in unexpected if n not in _TIED]
     shape_of = getattr(tensors, "shape", lambda name: tensors[name].shape)
     wrong = []
     for name in sorted(set(table) & set(tensors)):
@@ -118,44 +154,97 @@ def load_weights(
         variable.assign(np.ascontiguousarray(transform(tensors[name])))
 
 
+@dataclass(frozen=True)
+class Architecture:
+    """How to build the model of a configuration: build(config, names of the stored tensors, **sizes)."""
+
+    build: Callable[..., Any]
+    transposed: tuple[str, ...] = ()
+    norms_from_zero: bool = False
+
+    def stored_names(self, model: Any) -> dict[str, tuple[Any, Transform]]:
+        return stored_names(model, self.transposed, self.norms_from_zero)
+
+
 def _sized(build: Callable[..., Any], config: Any) -> Callable[..., Any]:
-    return lambda source, **sizes: build(config(source), **sizes)
+    return lambda source, names, **sizes: build(config(source), **sizes)
 
 
-#: "model_type" (or "kind") of a configuration -> (builder, names stored as (in, out)).
-ARCHITECTURES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    **dict.fromkeys(
-        ("llama", "mistral", "qwen2", "qwen3"), (_sized(llama, LlamaConfig.from_huggingface), ())
-    ),
-    "gpt2": (_sized(gpt2, GPT2Config.from_huggingface), STORED_TRANSPOSED),
-    "bert": (_sized(bert_classifier, BertConfig.from_huggingface), ()),
-    "resnet": (_sized(resnet, ResNetConfig.from_huggingface), ()),
-    "whisper": (_sized(whisper_encoder, WhisperConfig.from_huggingface), ()),
-    "unet": (_sized(unet, UNetConfig.from_dictionary), ()),
-    "smolvla_expert": (_sized(action_expert, SmolVLAConfig.from_dictionary), ()),
+def _whisper(source: dict[str, Any], names: Iterable[str], **sizes: Any) -> Any:
+    """The whole, or the encoder alone where no more is stored."""
+    config = WhisperConfig.from_huggingface(source)
+    whole = any(".decoder." in n for n in names)
+    return whisper(config, **sizes) if whole else whisper_encoder(config, **sizes)
+
+
+def _vit(source: dict[str, Any], names: Iterable[str], **sizes: Any) -> Any:
+    newer = any(n.startswith("vit.layers.") for n in names)
+    return vit(ViTConfig.from_huggingface(source), newer=newer, **sizes)
+
+
+#: "model_type" (or "kind") of a configuration -> how to build it.
+ARCHITECTURES: dict[str, Architecture] = {
+    **{
+        kind: Architecture(
+            _sized(llama, LlamaConfig.from_huggingface), norms_from_zero=kind in NORMS_FROM_ZERO
+        )
+        for kind in TYPES
+    },
+    "gpt2": Architecture(_sized(gpt2, GPT2Config.from_huggingface), STORED_TRANSPOSED),
+    "bert": Architecture(_sized(bert_classifier, BertConfig.from_huggingface)),
+    "resnet": Architecture(_sized(resnet, ResNetConfig.from_huggingface)),
+    "vit": Architecture(_vit),
+    "smolvlm": Architecture(_sized(smolvlm, SmolVLMConfig.from_huggingface)),
+    "smolvlm_vision": Architecture(_sized(siglip_tower, ViTConfig.from_huggingface)),
+    "whisper": Architecture(_whisper),
+    "unet": Architecture(_sized(unet, UNetConfig.from_dictionary)),
+    "smolvla_expert": Architecture(_sized(action_expert, SmolVLAConfig.from_dictionary)),
 }
+
+
+def architecture(config: Mapping[str, Any]) -> Architecture:
+    """The architecture of a `config.json`. Raises ValueError with those that are known."""
+    kind = config.get("model_type") or config.get("kind")
+    if kind not in ARCHITECTURES:
+        raise ValueError(
+            f"the configuration is of a model of type {kind!r}; those known are {', '.join(ARCHITECTURES)}"
+        )
+    return ARCHITECTURES[kind]
+
+
+def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The dictionary in a folder's `config.json`. Raises FileNotFoundError, or DamagedFileError."""
+    path = Path(folder) / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no config.json")
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise DamagedFileError(f"{path} describes no model: {error!r}") from error
+    if not isinstance(config, dict):
+        raise DamagedFileError(f"{path} describes no model: it holds no table")
+    return config
 
 
 def from_pretrained(folder: str | os.PathLike[str], **sizes: Any) -> Any:
     """The model that a folder's `config.json` describes, with the weights of its safetensors files.
 
     `sizes` are the static sizes of the architecture's builder, such as `length=128` or
-    `size=(224, 224)`. Raises ValueError for an architecture that is not known, with those that are.
+    `size=(224, 224)`. Raises ValueError for an architecture that is not known, with those that are,
+    and where names or shapes of the stored tensors do not fit, with lists of them.
     """
     folder = Path(folder)
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"{folder} holds no config.json")
+    config = read_config(folder)
     try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-        kind = config.get("model_type") or config["kind"]
-    except (ValueError, AttributeError, KeyError) as error:
-        raise DamagedFileError(f"{folder / 'config.json'} describes no model: {error!r}") from error
-    if kind not in ARCHITECTURES:
-        raise ValueError(
-            f"{folder} holds a model of type {kind!r}; those known are {', '.join(ARCHITECTURES)}"
-        )
-    build, transposed = ARCHITECTURES[kind]
-    model = build(config, **sizes)
+        kind = architecture(config)
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None
     with load_safetensors(folder) as tensors:
-        load_weights(model, tensors, transposed)
+        try:
+            model = kind.build(config, tuple(tensors), **sizes)
+        except KeyError as error:
+            raise DamagedFileError(
+                f"{folder / 'config.json'} describes no model: it lacks {error}"
+            ) from error
+        load_weights(model, tensors, kind.transposed, kind.norms_from_zero)
     return model

@@ -7,7 +7,6 @@ from typing import Any
 
 import meganeura as mg
 from meganeura import layers, ops
-from meganeura.zoo.attention import ScaledDotProduct
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,10 @@ class SmolVLAConfig:
 
 
 def action_expert(
-    config: SmolVLAConfig | None = None, chunk: int = 50, context: int = 16, name: str = "smolvla"
+    config: SmolVLAConfig | None = None,
+    chunk: int | None = 50,
+    context: int | None = None,
+    name: str = "smolvla",
 ) -> Any:
     """A model from {actions (batch, chunk, action), timestep (batch, 1, 2 hidden), context
     (batch, context, kv_width)} to the predicted actions (batch, chunk, action)."""
@@ -52,17 +54,17 @@ def action_expert(
     for i in range(config.layers):
         block = f"layers.{i}"
         h = norm(f"{block}.norm1", x)
-        source, keys = (h, chunk) if i % 2 == 0 else (memory, context)
-        split = ((h, "q", chunk, config.heads), (source, "k", keys, config.kv_heads),
-                 (source, "v", keys, config.kv_heads))  # fmt: skip
+        source = h if i % 2 == 0 else memory
+        split = (
+            (h, "q", config.heads), (source, "k", config.kv_heads), (source, "v", config.kv_heads)
+        )  # fmt: skip
         q, k, v = (
-            ops.reshape(
-                dense(f"{block}.{part}", count * config.head_dim, origin),
-                (-1, length, count, config.head_dim),
+            layers.SplitHeads(count, name=f"{block}.{part}_heads")(
+                dense(f"{block}.{part}", count * config.head_dim, origin)
             )
-            for origin, part, length, count in split
+            for origin, part, count in split
         )
-        attended = ScaledDotProduct(name=f"{block}.core")(q, k, v)
+        attended = layers.ScaledDotProduct(name=f"{block}.core")(q, k, v)
         x = x + dense(f"{block}.o", config.hidden, attended)
         h = norm(f"{block}.norm2", x)
         gated = ops.silu(dense(f"{block}.gate", config.inner, h))
