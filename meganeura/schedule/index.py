@@ -6,6 +6,7 @@ that could not be simplified away. All values are unsigned; every Index is >= 0 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 Atom = tuple  # ("var", text, size) or ("div" | "mod", Index, divisor)
@@ -139,7 +140,13 @@ def mod(a: Index, k: int) -> Index:
 
 
 def _nested(kind: str, a: Index, k: int) -> Index:
-    """(e / j) / k is e / (j k)."""
+    """(e / j) / k is e / (j k); a factor that all terms share with k goes out of the division."""
+    shared = math.gcd(k, *(c for _, c in a.terms))
+    if shared > 1:
+        small = Index(tuple((atom, c // shared) for atom, c in a.terms), a.constant // shared)
+        if kind == "div":
+            return div(small, k // shared)
+        return add(mul(mod(small, k // shared), shared), const(a.constant % shared))
     if kind == "div" and len(a.terms) == 1 and a.constant == 0:
         ((atom, c),) = a.terms
         if c == 1 and atom[0] == "div":

@@ -13,7 +13,15 @@ from meganeura.schedule import index as ix
 from meganeura.schedule.index import Index
 from meganeura.schedule.plan import Limits
 from meganeura.schedule.templates.base import TEMPLATES, KernelBody, ceil_div, fold_workgroups
-from meganeura.schedule.writer import STORAGE, Bindings, Unfusable, Writer, helpers_for, literal
+from meganeura.schedule.writer import (
+    STORAGE,
+    Bindings,
+    Unfusable,
+    Writer,
+    helpers_for,
+    literal,
+    view,
+)
 
 Materialised = Callable[[Node], bool]
 
@@ -70,7 +78,7 @@ class Draft:
         lines = []
         for i, node in enumerate(bindings.nodes):
             access = "read_write" if id(node) in bindings.written else "read"
-            kind = getattr(node, "storage_vector", None) or STORAGE[node.dtype]
+            kind = "vec4<f32>" if id(node) in bindings.quads else STORAGE[node.dtype]
             lines.append(f"@group(0) @binding({i}) var<storage, {access}> b{i}: array<{kind}>;")
         group = ", ".join(map(str, size))
         text = "\n".join([*lines, functions])
@@ -471,15 +479,38 @@ class TemplateDraft(Draft):
 
     # What a template sees of its operands.
     def load(self, operand: int) -> str:
-        self._loads.add(operand)
         return f"load_{operand}"
 
     def load4(self, operand: int) -> str:
-        self._loads4.add(operand)
         return f"load4_{operand}"
 
     def vector_axis(self, operand: int) -> int | None:
-        return None
+        """One of the last two axes along which four neighbours lie in memory as an aligned quad."""
+        if operand not in self._axes:
+            x = self.inputs[operand]
+            found = (a for a in (x.ndim - 1, x.ndim - 2) if a >= 0 and self._quads(x, a))
+            self._axes[operand] = next(found, None)
+        return self._axes[operand]
+
+    def _quads(self, x: Node, axis: int) -> tuple[Node, Index] | None:
+        """The node in memory that `x` is a view of, and which of its quads holds the elements from 4 q on
+        along `axis`; None where they are not an aligned quad."""
+        if x.dtype != "float32" or x.shape[axis] % 4 or x.size == 0:
+            return None
+        places = []
+        for e in range(4):
+            at = [ix.var(f"c{i}", n) for i, n in enumerate(x.shape)]
+            at[axis] = ix.add(ix.mul(ix.var("q", x.shape[axis] // 4), 4), ix.const(e))
+            found = view(x, tuple(at), self.materialised)
+            if found is None:
+                return None
+            places.append(found)
+        source, first = places[0]
+        if any(p != ix.add(first, ix.const(e)) for e, (_, p) in enumerate(places)):
+            return None
+        if first.constant % 4 or any(c % 4 for _, c in first.terms):
+            return None
+        return source, Index([(atom, c // 4) for atom, c in first.terms], first.constant // 4)
 
     store = "store"
     store4 = "store4"
@@ -487,11 +518,22 @@ class TemplateDraft(Draft):
 
     def write(self, hidden: frozenset[int] = frozenset()) -> None:
         bindings, own = self._start()
-        self._loads: set[int] = set()
-        self._loads4: set[int] = set()
+        self._axes: dict[int, int | None] = {}
         body: KernelBody = TEMPLATES[self.plain.op](self)  # type: ignore[arg-type]
-        functions = [self._load_function(bindings, i) for i in sorted(self._loads)]
+        text = body.declarations + body.body
+        functions = [
+            self._load_function(bindings, i)
+            for i in range(len(self.inputs))
+            if f"load_{i}(" in text
+        ]
         functions.append(self._store_function(bindings, own, hidden))
+        # A buffer is read in quads where nothing else of this kernel reads or writes it.
+        taken = {id(n) for n in bindings.nodes}
+        functions += [
+            self._load4_function(bindings, i, taken)
+            for i in range(len(self.inputs))
+            if f"load4_{i}(" in text
+        ]
         self.workgroups = body.workgroups
         if max(self.workgroups) > self.limits.workgroups:
             raise ValueError(
@@ -511,6 +553,23 @@ class TemplateDraft(Draft):
         parameters = ", ".join(f"c{i}: u32" for i in range(len(x.shape)))
         lines = "\n".join(writer.lines)
         return f"fn load_{operand}({parameters}) -> {WGSL_TYPES[x.dtype]} {{\n{lines}\nreturn {value};\n}}"
+
+    def _load4_function(self, bindings: Bindings, operand: int, taken: set[int]) -> str:
+        x = self.inputs[operand]
+        axis = self.vector_axis(operand)
+        assert axis is not None
+        found = self._quads(x, axis)
+        assert found is not None
+        source, position = found
+        name = bindings.name(source)
+        if id(source) in taken:
+            inner = ", ".join(f"{name}[at + {e}u]" for e in range(4))
+            body = f"let at = ({position.text()}) * 4u; return vec4<f32>({inner});"
+        else:
+            bindings.quads.add(id(source))
+            body = f"return {name}[{position.text()}];"
+        parameters = ", ".join(f"c{i}: u32" for i in range(len(x.shape)))
+        return f"fn load4_{operand}({parameters}) -> vec4<f32> {{ let q = c{axis} / 4u; {body} }}"
 
     def _store_function(self, bindings: Bindings, own: set[int], hidden: frozenset[int]) -> str:
         shape = self.plain.shape

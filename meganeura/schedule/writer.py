@@ -34,6 +34,7 @@ class Bindings:
     def __init__(self, materialised: Callable[[Node], bool]):
         self.nodes: list[Node] = []
         self.written: set[int] = set()
+        self.quads: set[int] = set()  # those that are bound as arrays of vec4<f32>
         self._names: dict[int, str] = {}
         self.materialised = materialised
         #: (node id, linear index) of every element that is read
@@ -45,6 +46,24 @@ class Bindings:
             known = self._names[id(node)] = f"b{len(self.nodes)}"
             self.nodes.append(node)
         return known
+
+
+def view(
+    x: Node, at: tuple[Index, ...], materialised: Callable[[Node], bool]
+) -> tuple[Node, Index] | None:
+    """Which element of which node in memory is the one of `x` at `at`, if `x` only shows it in another
+    arrangement."""
+    while not materialised(x):
+        if x.op == "reshape":
+            at = ix.unravel(ix.ravel(at, x.shape), x.inputs[0].shape)
+        elif x.op == "transpose":
+            at = tuple(at[i] for i in np.argsort(x.attributes["axes"]))
+        elif x.op == "broadcast_to":
+            at = broadcast(at, x.inputs[0].shape)
+        else:
+            return None
+        x = x.inputs[0]
+    return x, ix.ravel(at, x.shape)
 
 
 class Writer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,9 +23,25 @@ few = settings(
 )
 
 
-@pytest.fixture(scope="module")
-def backend() -> Iterator[Any]:
-    yield from checks.wgpu_backend()
+#: A software adapter gets kernels of its own, so those of GPUs are asked for by name.
+LIMITS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "as a GPU": {"software": False},
+    "as a small GPU": {
+        "software": False, "workgroup_bytes": 16384, "invocations": 256, "storage_buffers": 8,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=list(LIMITS))
+def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
+    for found in checks.wgpu_backend():
+        own = found.limits
+        found.limits = dataclasses.replace(own, **LIMITS[request.param])
+        try:
+            yield found
+        finally:
+            found.limits = own
 
 
 @few

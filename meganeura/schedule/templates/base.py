@@ -65,3 +65,38 @@ def fold_workgroups(count: int, limit: int = 65535) -> tuple[tuple[int, int, int
     rows = ceil_div(count, limit)
     columns = ceil_div(count, rows)
     return (columns, rows, 1), f"(group.y * {columns}u + group.x)"
+
+
+@dataclass
+class Product:
+    """out[b, m, n] = sum_k a[b, m, k] b[b, k, n].
+
+    `functions` are WGSL functions by name: fetch_a(batch, row, term), fetch_b(batch, term, column) and
+    put(batch, row, column, value). `a_along_terms` says that neighbouring terms of `a` are
+    neighbours in memory (else neighbouring rows); `b_along_columns` likewise for `b`. Where
+    `a_vector` or `b_vector` is set, the functions have fetch_a4 or fetch_b4 as well: four neighbours,
+    the first at a multiple of 4.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    functions: dict[str, str]
+    a_along_terms: bool = True
+    b_along_columns: bool = True
+    a_vector: bool = False
+    b_vector: bool = False
+
+
+def used(p: Product, body: str) -> str:
+    """The functions that the body calls."""
+    return "\n".join(text for name, text in p.functions.items() if f"{name}(" in body)
+
+
+def fold(count: int, limits: Limits) -> tuple[int, int]:
+    """Workgroups in x and y whose product is at least `count`."""
+    if count <= limits.workgroups:
+        return max(count, 1), 1
+    rows = ceil_div(count, limits.workgroups)
+    return ceil_div(count, rows), rows

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from meganeura.schedule.templates.base import Context, KernelBody, template
-from meganeura.schedule.templates.product import Product, lower
+from meganeura.schedule.templates.base import Context, KernelBody, Product, template
+from meganeura.schedule.templates.product import lower
 
 
 def digits(text: str, lengths: Sequence[int], names: Sequence[str]) -> str:
@@ -56,6 +56,40 @@ def _join(*parts: Any) -> str:
     return ", ".join(flat)
 
 
+def _fetch(
+    name: str, parameters: str, prelude: str, test: str, load: Callable[[str], str], vector: bool
+) -> dict[str, str]:
+    """fetch_NAME, and fetch_NAME4 where `vector`: nothing where the test fails, else what `load` gives for
+    the name of the loading function's variant ("" or "4")."""
+    found = {}
+    for variant, kind, none in (("", "f32", "0.0"), ("4", "vec4<f32>", "vec4<f32>()")):
+        if variant and not vector:
+            continue
+        value = load(variant)
+        result = f"if ({test}) {{ return {value}; }} return {none};" if test else f"return {value};"
+        found[f"fetch_{name}{variant}"] = (
+            f"fn fetch_{name}{variant}(batch: u32, {parameters}) -> {kind} {{ {prelude} {result} }}"
+        )
+    return found
+
+
+def _loader(context: Context, operand: int) -> Callable[[str], str]:
+    names = {"": context.load(operand), "4": context.load4(operand)}
+    return names.__getitem__
+
+
+def _by_channel(context: Context, operand: int, channels: int) -> bool:
+    """Whether four neighbouring channels, the first at a multiple of 4, may be read at once."""
+    last = context.inputs[operand].ndim - 1
+    return channels % 4 == 0 and context.vector_axis(operand) == last
+
+
+def _put(context: Context, prelude: str, coordinates: str) -> dict[str, str]:
+    return {
+        "put": f"fn put(batch: u32, m: u32, n: u32, value: f32) {{ {prelude} {context.store}({coordinates}); }}"
+    }
+
+
 @template("conv")
 def conv(context: Context) -> KernelBody:
     node, (x, kernel) = context.node, context.inputs
@@ -69,22 +103,19 @@ def conv(context: Context) -> KernelBody:
     grouped = a["groups"] > 1
     channel = f"batch * {per}u + c" if grouped else "c"
     column = f"batch * {each}u + n" if grouped else "n"
-    value = f"{context.load(0)}({_join('b', places, channel)})"
-    fetch = f"if ({test}) {{ return {value}; }} return 0.0;" if test else f"return {value};"
-    functions = f"""fn fetch_a(batch: u32, m: u32, k: u32) -> f32 {{
-{digits("m", (x.shape[0], *out), ["b", *o])} {digits("k", (*window, per), [*t, "c"])} {steps}
-{fetch}
-}}
-fn fetch_b(batch: u32, k: u32, n: u32) -> f32 {{
-{digits("k", (*window, per), [*t, "c"])}
-return {context.load(1)}({_join(t, "c", column)});
-}}
-fn put(batch: u32, m: u32, n: u32, value: f32) {{
-{digits("m", (x.shape[0], *out), ["b", *o])}
-{context.store}({_join("b", o, column, "value")});
-}}"""
+    row, term = digits("m", (x.shape[0], *out), ["b", *o]), digits("k", (*window, per), [*t, "c"])
+    load_x, load_kernel = _loader(context, 0), _loader(context, 1)
+    a_vector, b_vector = _by_channel(context, 0, per), _by_channel(context, 1, each)
+    functions = {
+        **_fetch("a", "m: u32, k: u32", f"{row} {term} {steps}", test,
+                 lambda v: f"{load_x(v)}({_join('b', places, channel)})", a_vector),
+        **_fetch("b", "k: u32, n: u32", term, "",
+                 lambda v: f"{load_kernel(v)}({_join(t, 'c', column)})", b_vector),
+        **_put(context, row, _join("b", o, column, "value")),
+    }  # fmt: skip
     m, k = x.shape[0] * math.prod(out), math.prod(window) * per
-    return lower(Product(a["groups"], m, each, k, functions), context.limits)
+    product = Product(a["groups"], m, each, k, functions, a_vector=a_vector, b_vector=b_vector)
+    return lower(product, context.limits)
 
 
 @template("conv_input_gradient")
@@ -113,21 +144,22 @@ def conv_input_gradient(context: Context) -> KernelBody:
     grouped = a["groups"] > 1
     output = f"batch * {each}u + q" if grouped else "q"
     column = f"batch * {per}u + n" if grouped else "n"
-    functions = f"""fn fetch_a(batch: u32, m: u32, k: u32) -> f32 {{
-{digits("m", (node.shape[0], *lengths), ["b", *i])} {digits("k", (*window, each), [*t, "q"])} {" ".join(lines)}
-if ({" && ".join(tests)}) {{ return {context.load(0)}({_join("b", places, output)}); }}
-return 0.0;
-}}
-fn fetch_b(batch: u32, k: u32, n: u32) -> f32 {{
-{digits("k", (*window, each), [*t, "q"])}
-return {context.load(1)}({_join(t, "n", output)});
-}}
-fn put(batch: u32, m: u32, n: u32, value: f32) {{
-{digits("m", (node.shape[0], *lengths), ["b", *i])}
-{context.store}({_join("b", i, column, "value")});
-}}"""
+    row = digits("m", (node.shape[0], *lengths), ["b", *i])
+    term = digits("k", (*window, each), [*t, "q"])
+    load_dy, load_kernel = _loader(context, 0), _loader(context, 1)
+    a_vector, b_vector = _by_channel(context, 0, each), _by_channel(context, 1, each)
+    functions = {
+        **_fetch("a", "m: u32, k: u32", f"{row} {term} {' '.join(lines)}", " && ".join(tests),
+                 lambda v: f"{load_dy(v)}({_join('b', places, output)})", a_vector),
+        **_fetch("b", "k: u32, n: u32", term, "",
+                 lambda v: f"{load_kernel(v)}({_join(t, 'n', output)})", b_vector),
+        **_put(context, row, _join("b", i, column, "value")),
+    }  # fmt: skip
     m, k = node.shape[0] * math.prod(lengths), math.prod(window) * each
-    product = Product(a["groups"], m, per, k, functions, b_along_columns=False)
+    product = Product(
+        a["groups"], m, per, k, functions,
+        b_along_columns=False, a_vector=a_vector, b_vector=b_vector,
+    )  # fmt: skip
     return lower(product, context.limits)
 
 
@@ -159,26 +191,23 @@ def _kernel_gradient(
     group = f"(batch / {parts}u)" if parts > 1 else "batch"
     channel = f"{group} * {per}u + c" if grouped else "c"
     column = f"{group} * {each}u + n" if grouped else "n"
-    term = (
-        f"let p = (batch % {parts}u) * {length}u + k; if (p >= {positions}u) {{ return 0.0; }}"
-        if parts > 1
-        else "let p = k;"
-    )
-    value = f"{context.load(0)}({_join('b', places, channel)})"
-    fetch = f"if ({test}) {{ return {value}; }} return 0.0;" if test else f"return {value};"
-    part = [f"batch % {parts}u"] if parts > 1 else []
-    functions = f"""fn fetch_a(batch: u32, m: u32, k: u32) -> f32 {{
-{term} {digits("p", (dy[0], *dy[1:-1]), ["b", *o])} {digits("m", (*window, per), [*t, "c"])} {steps}
-{fetch}
-}}
-fn fetch_b(batch: u32, k: u32, n: u32) -> f32 {{
-{term} {digits("p", (dy[0], *dy[1:-1]), ["b", *o])}
-return {context.load(1)}({_join("b", o, column)});
-}}
-fn put(batch: u32, m: u32, n: u32, value: f32) {{
-{digits("m", (*window, per), [*t, "c"])}
-{context.store}({_join(part, t, "c", column, "value")});
-}}"""
-    m = math.prod(window) * per
-    product = Product(a["groups"] * parts, m, each, length, functions, a_along_terms=False)
+    start = f"(batch % {parts}u) * {length}u + k" if parts > 1 else "k"
+    place = f"let p = {start}; {digits('p', (dy[0], *dy[1:-1]), ['b', *o])}"
+    inside = f"p < {positions}u" if parts * length > positions else ""
+    row = digits("m", (*window, per), [*t, "c"])
+    load_x, load_dy = _loader(context, 0), _loader(context, 1)
+    a_vector, b_vector = _by_channel(context, 0, per), _by_channel(context, 1, each)
+    functions = {
+        **_fetch("a", "m: u32, k: u32", f"{place} {row} {steps}",
+                 " && ".join(filter(None, (inside, test))),
+                 lambda v: f"{load_x(v)}({_join('b', places, channel)})", a_vector),
+        **_fetch("b", "k: u32, n: u32", place, inside,
+                 lambda v: f"{load_dy(v)}({_join('b', o, column)})", b_vector),
+        **_put(context, row,
+               _join([f"batch % {parts}u"] if parts > 1 else [], t, "c", column, "value")),
+    }  # fmt: skip
+    product = Product(
+        a["groups"] * parts, math.prod(window) * per, each, length, functions,
+        a_along_terms=False, a_vector=a_vector, b_vector=b_vector,
+    )  # fmt: skip
     return lower(product, context.limits)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meganeura.schedule.templates.base import Context, KernelBody, template
-from meganeura.schedule.templates.product import Product, lower
+from meganeura.schedule.templates.base import Context, KernelBody, Product, template
+from meganeura.schedule.templates.product import lower
 
 
 def _batch(shape: Sequence[int], batch: Sequence[int]) -> list[str]:
@@ -35,11 +35,23 @@ def matmul(context: Context) -> KernelBody:
     def call(name: str, shape: Sequence[int], pair: str) -> str:
         return f"{name}({', '.join([*_batch(shape[:-2], batch), pair])})"
 
-    fetch_a = call(context.load(0), a.shape, "t, r" if ta else "r, t")
-    fetch_b = call(context.load(1), b.shape, "c, t" if tb else "t, c")
+    at_a, at_b = "t, r" if ta else "r, t", "c, t" if tb else "t, c"
     coordinates = ", ".join([*_batch(batch, batch), "r, c, value"])
-    functions = f"""fn fetch_a(batch: u32, r: u32, t: u32) -> f32 {{ return {fetch_a}; }}
-fn fetch_b(batch: u32, t: u32, c: u32) -> f32 {{ return {fetch_b}; }}
-fn put(batch: u32, r: u32, c: u32, value: f32) {{ {context.store}({coordinates}); }}"""
-    product = Product(count, m, n, k, functions, a_along_terms=not ta, b_along_columns=not tb)
+    functions = {
+        "put": f"fn put(batch: u32, r: u32, c: u32, value: f32) {{ {context.store}({coordinates}); }}"
+    }
+    for name, x, at, operand in (("a", a, at_a, 0), ("b", b, at_b, 1)):
+        order = "r: u32, t: u32" if name == "a" else "t: u32, c: u32"
+        for suffix, kind, load in (("", "f32", context.load), ("4", "vec4<f32>", context.load4)):
+            functions[f"fetch_{name}{suffix}"] = (
+                f"fn fetch_{name}{suffix}(batch: u32, {order}) -> {kind} {{ "
+                f"return {call(load(operand), x.shape, at)}; }}"
+            )
+    along_a, along_b = context.vector_axis(0), context.vector_axis(1)
+    last_a, last_b = along_a in (None, a.ndim - 1), along_b in (None, b.ndim - 1)
+    product = Product(
+        count, m, n, k, functions,
+        a_along_terms=last_a != ta, b_along_columns=last_b != tb,
+        a_vector=along_a is not None, b_vector=along_b is not None,
+    )  # fmt: skip
     return lower(product, context.limits)

@@ -1,0 +1,69 @@
+"""Products of a few rows with a matrix, which is read once: the speed of memory is the limit."""
+
+from __future__ import annotations
+
+from meganeura.schedule.plan import Limits
+from meganeura.schedule.shader_text import shader
+from meganeura.schedule.templates.base import KernelBody, Product, ceil_div, fold, used
+
+#: Workgroups that fill a large device.
+_ENOUGH = 96
+
+
+def by_columns(p: Product, limits: Limits) -> KernelBody:
+    """Neighbouring columns are neighbours in memory: lanes go along them, slices along the terms."""
+    width = 4 if p.b_vector else 1
+    threads = min(256, limits.invocations)
+    lanes = next(
+        (n for n in (64 // width, 32 // width) if p.n * p.batch >= n * width * _ENOUGH), 16 // width
+    )
+    slices = threads // lanes
+    kind, zero = ("vec4<f32>", "vec4<f32>()") if p.b_vector else ("f32", "0.0")
+    store = (
+        "\n".join(
+            f"if (column + {q}u < {p.n}u) {{ put(batch, row, column + {q}u, total.{'xyzw'[q]}); }}"
+            for q in range(4)
+        )
+        if p.b_vector
+        else "put(batch, row, column, total);"
+    )
+    x, y = fold(ceil_div(p.n, lanes * width), limits)
+    body = shader(
+        "product_gemv", ROWS=p.m, LANES=lanes, WIDTH=width, SLICES=slices, ROW=x,
+        SPAN=lanes * width, THREADS=threads, N=p.n, K=p.k,
+        DECLARE="\n".join(f"var c{i} = {zero};" for i in range(p.m)),
+        FETCH_B=f"fetch_b{'4' if p.b_vector else ''}(batch, k, column)",
+        MULTIPLY="\n".join(
+            f"c{i} = fma({kind}(fetch_a(batch, {i}u, k)), b, c{i});" for i in range(p.m)
+        ),
+        KEEP="\n".join(f"partial[{i * threads}u + thread] = c{i};" for i in range(p.m)),
+        STORE=store,
+    )  # fmt: skip
+    memory = f"var<workgroup> partial: array<{kind}, {p.m * threads}>;"
+    return KernelBody((threads, 1, 1), (x, y, p.batch), f"{memory}\n{used(p, body)}", body)
+
+
+def by_terms(p: Product, limits: Limits) -> KernelBody:
+    """Neighbouring terms are neighbours in memory: lanes go along them."""
+    wide = p.b_vector and p.a_vector and p.a_along_terms
+    width = 4 if wide else 1
+    threads = min(256, limits.invocations)
+    lanes = 8
+    while lanes < 64 and p.n * p.batch * lanes < threads * _ENOUGH:
+        lanes *= 2
+    span = threads // lanes
+    suffix = "4" if wide else ""
+    x, y = fold(ceil_div(p.n, span), limits)
+    multiply = "c{i} += dot({a}, b);" if wide else "c{i} = fma({a}, b, c{i});"
+    body = shader(
+        "product_dot", ROWS=p.m, LANES=lanes, WIDTH=width, STEP=lanes * width, ROW=x, SPAN=span,
+        THREADS=threads, N=p.n, K=p.k,
+        DECLARE="\n".join(f"var c{i} = 0.0;" for i in range(p.m)),
+        FETCH_B=f"fetch_b{suffix}(batch, k, column)",
+        MULTIPLY="\n".join(
+            multiply.format(i=i, a=f"fetch_a{suffix}(batch, {i}u, k)") for i in range(p.m)
+        ),
+        KEEP="\n".join(f"partial[{i * threads}u + thread] = c{i};" for i in range(p.m)),
+    )  # fmt: skip
+    memory = f"var<workgroup> partial: array<f32, {p.m * threads}>;"
+    return KernelBody((threads, 1, 1), (x, y, p.batch), f"{memory}\n{used(p, body)}", body)

@@ -1,0 +1,66 @@
+"""Every size of block, and the kernels for a few rows, at shapes that do not fit them evenly."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import registry_checks as checks
+
+from meganeura.graph.node import Graph, Node
+from meganeura.ops.registry import make
+from meganeura.schedule.templates import tiles
+
+pytest.importorskip("wgpu")
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[Any]:
+    for found in checks.wgpu_backend():
+        own = found.limits
+        found.limits = dataclasses.replace(own, software=False)
+        yield found
+        found.limits = own
+
+
+def product(backend: Any, m: int, n: int, k: int, ta: bool, tb: bool) -> None:
+    random = np.random.default_rng(m * n + k)
+    a, b = (random.standard_normal(s).astype("float32") for s in ((m, k), (k, n)))
+    nodes = [
+        Node("input", (), {"name": name}, shape[::-1] if turned else shape, "float32")
+        for name, shape, turned in (("a", a.shape, ta), ("b", b.shape, tb))
+    ]
+    out = make("relu", make("matmul", *nodes, transpose_a=ta, transpose_b=tb))
+    executable = backend.compile(Graph(nodes, [out], [], {}), False)
+    handles = [backend.upload(np.ascontiguousarray(x.T if t else x)) for x, t in ((a, ta), (b, tb))]
+    (found,) = executable.run(handles, [])
+    expected = np.maximum(a.astype("float64") @ b.astype("float64"), 0)
+    np.testing.assert_allclose(backend.download(found, (m, n), "float32"), expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("tile", tiles.TILES, ids=lambda t: f"{t.bm}x{t.bn}/{t.slices}")
+def test_blocks(
+    backend: Any, tile: tiles.Tile, turned: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not tile.fits(backend.limits):
+        pytest.skip("the adapter has too little workgroup memory")
+    monkeypatch.setattr(tiles, "choose", lambda *_: tile)
+    product(backend, 69, 74, 37, *turned)  # nothing fits, nothing is a multiple of 4
+    product(backend, 132, 264, 84, *turned)  # quads, but no whole tiles
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("shape", [(1, 64, 96), (2, 77, 33), (3, 160, 20), (1, 1030, 50)])
+def test_a_few_rows(backend: Any, shape: tuple[int, int, int], turned: bool) -> None:
+    product(backend, *shape, False, turned)
+
+
+def test_the_choice_respects_the_device(backend: Any) -> None:
+    small = dataclasses.replace(backend.limits, workgroup_bytes=16384, invocations=256)
+    for m, n, k in ((4096, 4096, 4096), (50, 720, 2048), (8, 8, 100000), (128, 49152, 576)):
+        assert tiles.choose(1, m, n, k, small).fits(small)
+    assert tiles.choose(1, 8, 8, 100000, small).slices > 1
