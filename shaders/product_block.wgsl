@@ -2,6 +2,7 @@
 // fetch_a(batch, row, term) and fetch_b(batch, term, column) are called inside their ranges only;
 // results leave through put(batch, row, column, value).
 let batch = group.z;
+${TERMS}
 let row0 = group.y * ${BM}u;
 let column0 = group.x * ${BN}u;
 let slice = thread / ${LANES}u;
@@ -18,9 +19,9 @@ ${FETCH}
 ${KEEP}
 }
 workgroupBarrier();
-for (var k0 = 0u; k0 < ${K}u; k0 += ${STEP}u) {
+for (var k0 = 0u; k0 < terms; k0 += ${STEP}u) {
 let k = k0 + ${STEP}u + slice * ${BK}u;
-let more = k0 + ${STEP}u < ${K}u;
+let more = k0 + ${STEP}u < terms;
 if (more) {
 ${FETCH}
 }

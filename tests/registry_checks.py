@@ -6,6 +6,7 @@ samples. Each check raises AssertionError with the operation, the sample and wha
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -253,6 +254,27 @@ def is_differentiable(op: Op) -> bool:
 
 
 # --- backends ----------------------------------------------------------------------------------
+
+
+#: A software adapter gets kernels of its own, so those of GPUs are asked for by name.
+LIMITS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "as a GPU": {"software": False},
+    "as a small GPU": {
+        "software": False, "workgroup_bytes": 16384, "invocations": 256, "storage_buffers": 8,
+    },
+}  # fmt: skip
+
+
+def wgpu_backend_as(kind: str) -> Iterator[Any]:
+    """The backend with the limits of another kind of device."""
+    for found in wgpu_backend():
+        own = found.limits
+        found.limits = dataclasses.replace(own, **LIMITS[kind])
+        try:
+            yield found
+        finally:
+            found.limits = own
 
 
 def wgpu_backend() -> Iterator[Any]:

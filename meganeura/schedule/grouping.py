@@ -6,8 +6,10 @@ from collections import defaultdict
 
 from meganeura.graph.node import LEAVES, Graph, Node
 from meganeura.ops.registry import REGISTRY
-from meganeura.schedule.kernels import Draft, MapDraft, RowDraft, TemplateDraft, depends
+from meganeura.schedule.kernels import Draft, MapDraft, depends
 from meganeura.schedule.plan import Limits
+from meganeura.schedule.row_kernels import RowDraft
+from meganeura.schedule.template_kernels import TemplateDraft
 
 #: What recomputing an element costs, in simple operations.
 _COST = {"random_bits": 60, "power": 16, "gelu": 16, "erf": 12, "divide": 3, "sqrt": 3, "rsqrt": 3}

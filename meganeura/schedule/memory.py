@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from meganeura.graph.node import Graph, Node
-from meganeura.schedule.kernels import Draft, MapDraft, RowDraft
+from meganeura.schedule.kernels import Draft, MapDraft
 from meganeura.schedule.plan import Buffer, Kernel, Limits, Plan, storage_bytes
+from meganeura.schedule.row_kernels import RowDraft
 
 
 @dataclass
@@ -141,8 +142,8 @@ def _in_place(node: Node, state: Node, drafts: list[Draft]) -> bool:
         return True
     if reads != {draft.positions[id(node)]}:
         return isinstance(draft, MapDraft) and node.size == 1
-    if isinstance(draft, RowDraft):  # one invocation per row, which writes after all its reads
-        return draft.serial and node.size == draft.rows and node.shape != draft.full
+    if isinstance(draft, RowDraft):  # a row's values are written after all that the row reads
+        return node.size == draft.rows and node.shape != draft.full
     return True
 
 

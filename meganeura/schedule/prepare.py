@@ -67,8 +67,8 @@ def _split(node: Node, limits: Limits) -> Node | None:
     length = math.prod(x.shape[a] for a in axes)
     kept = [i for i in range(x.ndim) if i not in axes]
     rows = math.prod(x.shape[i] for i in kept)
-    contiguous = bool(axes) and max(axes) == x.ndim - 1
-    lanes = 256 if contiguous and not limits.software else 1
+    along = bool(axes) and max(axes) == x.ndim - 1
+    lanes = 1 if limits.software else 256 if along else 8
     wanted = 64 if limits.software else 32768
     if length < 1024 or rows * lanes >= wanted:
         return None
@@ -77,22 +77,26 @@ def _split(node: Node, limits: Limits) -> Node | None:
         return None
     each = -(-length // chunks)
     lengths = [x.shape[i] for i in kept]
-    flat = (
-        make("transpose", x, axes=(*kept, *axes)) if (*kept, *axes) != tuple(range(x.ndim)) else x
-    )
-    flat = make("reshape", flat, shape=(*lengths, length))
+    # What varies fastest in memory stays last, so that neighbouring threads read neighbours.
+    order = (*kept, *axes) if along else (*axes, *kept)
+    flat = make("transpose", x, axes=order) if order != tuple(range(x.ndim)) else x
+    flat = make("reshape", flat, shape=(*lengths, length) if along else (length, *lengths))
     if each * chunks != length:
         none = (0,) * len(kept)
+        more = each * chunks - length
         flat = make(
             "pad",
             flat,
             low=(*none, 0),
-            high=(*none, each * chunks - length),
+            high=(*none, more) if along else (more, *none),
             value=_NEUTRAL[node.op],
         )
-    flat = make("reshape", flat, shape=(*lengths, chunks, each))
-    partial = make(node.op, flat, axes=(len(kept) + 1,), keepdims=False)
-    total = make(node.op, partial, axes=(len(kept),), keepdims=False)
+    at = len(kept) if along else 0
+    flat = make(
+        "reshape", flat, shape=(*lengths, chunks, each) if along else (chunks, each, *lengths)
+    )
+    partial = make(node.op, flat, axes=(at + 1,), keepdims=False)
+    total = make(node.op, partial, axes=(at,), keepdims=False)
     for made in (flat, partial, total):
         made.scope = node.scope
     return total if total.shape == node.shape else make("reshape", total, shape=node.shape)

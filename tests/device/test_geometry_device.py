@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,25 +22,9 @@ few = settings(
 )
 
 
-#: A software adapter gets kernels of its own, so those of GPUs are asked for by name.
-LIMITS: dict[str, dict[str, Any]] = {
-    "as it is": {},
-    "as a GPU": {"software": False},
-    "as a small GPU": {
-        "software": False, "workgroup_bytes": 16384, "invocations": 256, "storage_buffers": 8,
-    },
-}  # fmt: skip
-
-
-@pytest.fixture(scope="module", params=list(LIMITS))
+@pytest.fixture(scope="module", params=list(checks.LIMITS))
 def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
-    for found in checks.wgpu_backend():
-        own = found.limits
-        found.limits = dataclasses.replace(own, **LIMITS[request.param])
-        try:
-            yield found
-        finally:
-            found.limits = own
+    yield from checks.wgpu_backend_as(request.param)
 
 
 @few

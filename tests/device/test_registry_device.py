@@ -27,9 +27,9 @@ def each(ops: list[Op]) -> Any:
     return pytest.mark.parametrize("op", ops, ids=[op.name for op in ops])
 
 
-@pytest.fixture(scope="module")
-def backend() -> Iterator[Any]:
-    yield from checks.wgpu_backend()
+@pytest.fixture(scope="module", params=["as it is", "as a GPU"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
+    yield from checks.wgpu_backend_as(request.param)
 
 
 @pytest.fixture(params=[True, False], ids=["checked", "trusted"])

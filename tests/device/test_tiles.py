@@ -19,11 +19,7 @@ pytest.importorskip("wgpu")
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[Any]:
-    for found in checks.wgpu_backend():
-        own = found.limits
-        found.limits = dataclasses.replace(own, software=False)
-        yield found
-        found.limits = own
+    yield from checks.wgpu_backend_as("as a GPU")
 
 
 def product(backend: Any, m: int, n: int, k: int, ta: bool, tb: bool) -> None:

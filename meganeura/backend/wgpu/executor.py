@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from meganeura.backend.wgpu.memory import GpuBuffer, Pool
@@ -19,30 +22,44 @@ class Pipelines:
         self.checked = checked
         self._known: dict[str, Any] = {}
 
-    def get(self, wgsl: str) -> Any:
-        found = self._known.get(wgsl)
-        if found is None:
-            module = self._module(wgsl)
-            found = self._known[wgsl] = self.device.create_compute_pipeline(
-                layout="auto", compute={"module": module, "entry_point": "main"}
-            )
-        return found
+    def get(self, texts: Sequence[str]) -> list[Any]:
+        """One for each text. Drivers take most of the time, and compile several at once."""
+        new = [t for t in dict.fromkeys(texts) if t not in self._known]
+        modules = self._modules(new)
+        workers = min(len(new), os.cpu_count() or 1, 8)
+        if workers < 2:
+            made = [self._pipeline(module) for module in modules]
+        else:
+            with ThreadPoolExecutor(workers) as executor:
+                made = list(executor.map(self._pipeline, modules))
+        self._known.update(zip(new, made, strict=True))
+        return [self._known[t] for t in texts]
 
-    def _module(self, wgsl: str) -> Any:
-        if self.checked:
-            return self.device.create_shader_module(code=wgsl)
+    def _pipeline(self, module: Any) -> Any:
+        return self.device.create_compute_pipeline(
+            layout="auto", compute={"module": module, "entry_point": "main"}
+        )
+
+    def _modules(self, texts: Sequence[str]) -> list[Any]:
+        if self.checked or not texts:
+            return [self.device.create_shader_module(code=t) for t in texts]
         # Our kernels are in bounds by construction (the tests run them with checks on as well), so
         # the driver need not check every access: up to 1.5 times as fast.
         from wgpu.backends.wgpu_native import _api, lib
 
-        original = _api.libf.wgpuDeviceCreateShaderModule
-        _api.libf.wgpuDeviceCreateShaderModule = lambda device, descriptor: (
-            lib.wgpuDeviceCreateShaderModuleTrusted(device, descriptor, 0)
-        )
-        try:
-            return self.device.create_shader_module(code=wgsl)
-        finally:
-            _api.libf.wgpuDeviceCreateShaderModule = original
+        with _trusting:
+            original = _api.libf.wgpuDeviceCreateShaderModule
+            _api.libf.wgpuDeviceCreateShaderModule = lambda device, descriptor: (
+                lib.wgpuDeviceCreateShaderModuleTrusted(device, descriptor, 0)
+            )
+            try:
+                return [self.device.create_shader_module(code=t) for t in texts]
+            finally:
+                _api.libf.wgpuDeviceCreateShaderModule = original
+
+
+#: Held while modules are made without checks, which is a setting of the whole process.
+_trusting = threading.Lock()
 
 
 class WgpuExecutable:
@@ -63,7 +80,7 @@ class WgpuExecutable:
         self.pool = pool
         self.stream = pool.stream
         self._report = report
-        self.pipelines = [pipelines.get(k.wgsl) for k in plan.kernels]
+        self.pipelines = pipelines.get([k.wgsl for k in plan.kernels])
         self.layouts = [p.get_bind_group_layout(0) for p in self.pipelines]
         self.owned: dict[int, GpuBuffer] = {}
         for buffer in plan.buffers:

@@ -87,6 +87,8 @@ class Product:
     b_along_columns: bool = True
     a_vector: bool = False
     b_vector: bool = False
+    #: statements that define `terms`, where some products of the batch have none: 0 or k
+    terms: str = ""
 
 
 def used(p: Product, body: str) -> str:

@@ -120,45 +120,77 @@ def conv(context: Context) -> KernelBody:
 
 @template("conv_input_gradient")
 def conv_input_gradient(context: Context) -> KernelBody:
-    """Every input position gathers from the outputs that read it."""
+    """Every input position gathers from the outputs that read it.
+
+    With strides, a position is read through the taps of its own residue only: positions of one residue
+    form a product of their own, of as many terms as they have taps.
+    """
     node, (dy, kernel) = context.node, context.inputs
     a = node.attributes
     spatial = dy.ndim - 2
     window, (per, outputs) = kernel.shape[:-2], kernel.shape[-2:]
     each = outputs // a["groups"]
     lengths = node.shape[1:-1]
-    i, t = _names("i", spatial), _names("t", spatial)
-    lines, tests, places = [], [], []
-    for d, (s, (low, _), dilation, n) in enumerate(
-        zip(a["strides"], a["padding"], a["dilation"], dy.shape[1:-1], strict=True)
+    # Taps that are dilated as well meet residues in no simple order: they are tried one by one.
+    steps = [s if d == 1 else 1 for s, d in zip(a["strides"], a["dilation"], strict=True)]
+    classes = math.prod(steps)
+    i, t, u, w = (_names(name, spatial) for name in "ituw")
+    residues = [f"h{d}" for d in range(spatial)]
+    kind = f"let kind = batch % {classes}u; {digits('kind', steps, residues)}"
+    start = [f"let group_ = batch / {classes}u;", kind] if classes > 1 else ["let group_ = batch;"]
+    fewer = [-(-n // s) for n, s in zip(lengths, steps, strict=True)]
+    taps = [-(-n // s) for n, s in zip(window, steps, strict=True)]
+    rows = [*start, digits("m", (node.shape[0], *fewer), ["b", *u])]
+    terms = [digits("k", (*taps, each), [*w, "q"])]
+    lines, tests, inside, valid, places = [], [], [], [], []
+    for d, (stride, s, (low, _), dilation, n) in enumerate(
+        zip(a["strides"], steps, a["padding"], a["dilation"], dy.shape[1:-1], strict=True)
     ):
-        lines.append(f"let p{d} = i{d} + {low}u - t{d} * {dilation}u;")
-        # Before the first output the difference wraps around, and the quotient is far outside.
         if s > 1:
-            lines.append(f"let o{d} = p{d} / {s}u;")
-            tests.append(f"p{d} < {0x80000000}u && p{d} % {s}u == 0u && o{d} < {n}u")
-        else:
-            lines.append(f"let o{d} = p{d};")
+            rows.append(f"let e{d} = u{d} + ({low + s - 1}u - h{d}) / {s}u;")
+            rows.append(f"let i{d} = e{d} * {s}u + h{d} - {low}u;")
+            terms.append(f"let t{d} = h{d} + w{d} * {s}u;")
+            lines.append(f"let o{d} = e{d} - w{d};")
+            if window[d] % s:
+                valid.append(f"t{d} < {window[d]}u")
+            if lengths[d] % s:
+                inside.append(f"i{d} < {lengths[d]}u")
             tests.append(f"o{d} < {n}u")
+        else:
+            rows.append(f"let i{d} = u{d};")
+            terms.append(f"let t{d} = w{d};")
+            lines.append(f"let p{d} = i{d} + {low}u - t{d} * {dilation}u;")
+            # Before the first output the difference wraps around, and the quotient is far outside.
+            if stride > 1:
+                lines.append(f"let o{d} = p{d} / {stride}u;")
+                tests.append(f"p{d} < {0x80000000}u && p{d} % {stride}u == 0u && o{d} < {n}u")
+            else:
+                lines.append(f"let o{d} = p{d};")
+                tests.append(f"o{d} < {n}u")
         places.append(f"o{d}")
     grouped = a["groups"] > 1
-    output = f"batch * {each}u + q" if grouped else "q"
-    column = f"batch * {per}u + n" if grouped else "n"
-    row = digits("m", (node.shape[0], *lengths), ["b", *i])
-    term = digits("k", (*window, each), [*t, "q"])
+    output = f"group_ * {each}u + q" if grouped else "q"
+    column = f"group_ * {per}u + n" if grouped else "n"
+    row, term = " ".join(rows), " ".join(terms)
     load_dy, load_kernel = _loader(context, 0), _loader(context, 1)
     a_vector, b_vector = _by_channel(context, 0, each), _by_channel(context, 1, each)
     functions = {
-        **_fetch("a", "m: u32, k: u32", f"{row} {term} {' '.join(lines)}", " && ".join(tests),
+        **_fetch("a", "m: u32, k: u32", f"{row} {term} {' '.join(lines)}",
+                 " && ".join([*valid, *inside, *tests]),
                  lambda v: f"{load_dy(v)}({_join('b', places, output)})", a_vector),
-        **_fetch("b", "k: u32, n: u32", term, "",
+        **_fetch("b", "k: u32, n: u32", f"{' '.join(start)} {term}", " && ".join(valid),
                  lambda v: f"{load_kernel(v)}({_join(t, 'n', output)})", b_vector),
-        **_put(context, row, _join("b", i, column, "value")),
+        "put": f"fn put(batch: u32, m: u32, n: u32, value: f32) {{ {row} "
+               + (f"if ({' && '.join(inside)}) {{ " if inside else "")
+               + f"{context.store}({_join('b', i, column, 'value')});"
+               + (" }" if inside else "") + " }",
     }  # fmt: skip
-    m, k = node.shape[0] * math.prod(lengths), math.prod(window) * each
+    m, k = node.shape[0] * math.prod(fewer), math.prod(taps) * each
+    empty = [f"h{d} < {n}u" for d, (n, s) in enumerate(zip(window, steps, strict=True)) if n < s]
     product = Product(
-        a["groups"], m, per, k, functions,
+        a["groups"] * classes, m, per, k, functions,
         b_along_columns=False, a_vector=a_vector, b_vector=b_vector,
+        terms=f"{kind} let terms = select(0u, {k}u, {' && '.join(empty)});" if empty else "",
     )  # fmt: skip
     return lower(product, context.limits)
 

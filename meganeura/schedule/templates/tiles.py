@@ -61,6 +61,7 @@ TILES = (
     *(Tile(64, 32, 16, 4, 4, slices=s, efficiency=0.33) for s in (1, 2, 4)),
     *(Tile(32, 64, 16, 4, 4, slices=s, efficiency=0.33) for s in (1, 2, 4)),
     *(Tile(32, 32, 16, 4, 4, slices=s, efficiency=0.3) for s in (1, 2, 4, 8)),
+    *(Tile(16, 32, 16, 4, 4, slices=s, efficiency=0.22) for s in (2, 4, 8, 16)),
 )
 
 #: What the choice assumes of a device: multiprocessors, multiplications and additions of one in a microsecond,
@@ -99,7 +100,9 @@ class Operand:
 
 
 @functools.lru_cache(maxsize=2048)
-def block_text(m: int, n: int, k: int, tile: Tile, a: Operand, b: Operand) -> tuple[str, str]:
+def block_text(
+    m: int, n: int, k: int, tile: Tile, a: Operand, b: Operand, terms: str
+) -> tuple[str, str]:
     """Declarations and body of the kernel; it calls fetch_a, fetch_b (or fetch_a4, fetch_b4) and put."""
     load_a = _Load(a, m, k, tile, tile.bm, "row0", 0)
     load_b = _Load(b, n, k, tile, tile.bn, "column0", tile.slices * tile.bk * tile.bm // 4)
@@ -110,7 +113,7 @@ def block_text(m: int, n: int, k: int, tile: Tile, a: Operand, b: Operand) -> tu
     across = tile.bn // tile.tn // 8
     body = shader(
         "product_block",
-        BM=tile.bm, BN=tile.bn, BK=tile.bk, K=k, STEP=tile.bk * tile.slices, LANES=tile.lanes,
+        BM=tile.bm, BN=tile.bn, BK=tile.bk, TERMS=terms, STEP=tile.bk * tile.slices, LANES=tile.lanes,
         ACROSS=across, TM=tile.tm, TN=2 * tile.tn,
         A_BASE=f"slice * {tile.bk * tile.bm // 4}u",
         B_BASE=f"{tile.slices * tile.bk * tile.bm // 4}u + slice * {tile.bk * tile.bn // 4}u",

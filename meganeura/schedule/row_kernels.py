@@ -1,0 +1,329 @@
+"""Row kernels: reductions with pointwise work before, between and after them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from meganeura.graph.node import Node
+from meganeura.ops.pointwise import WGSL_TYPES
+from meganeura.ops.registry import REGISTRY
+from meganeura.schedule import index as ix
+from meganeura.schedule.index import Index
+from meganeura.schedule.kernels import Draft, Materialised, compute
+from meganeura.schedule.plan import Limits
+from meganeura.schedule.templates.base import ceil_div, fold_workgroups
+from meganeura.schedule.writer import (
+    Unfusable,
+    Writer,
+)
+
+#: reduction: (start, fold a and b)
+_FOLDS: dict[str, tuple[dict[str, str], Callable[[str, str, str], str]]] = {
+    "sum": ({"float32": "0.0", "int32": "0i", "uint32": "0u"}, lambda a, b, t: f"{a} + {b}"),
+    "prod": ({"float32": "1.0", "int32": "1i", "uint32": "1u"}, lambda a, b, t: f"{a} * {b}"),
+    "max": (
+        {
+            "float32": "mg_from_bits(0xff800000u)", "int32": "(-2147483647i - 1i)", "uint32": "0u",
+            "uint8": "0u", "bool": "false",
+        },
+        lambda a, b, t: f"mg_max({a}, {b})" if t == "float32" else f"({a} || {b})" if t == "bool" else f"max({a}, {b})",
+    ),
+    "min": (
+        {
+            "float32": "mg_from_bits(0x7f800000u)", "int32": "2147483647i", "uint32": "4294967295u",
+            "uint8": "255u", "bool": "true",
+        },
+        lambda a, b, t: f"mg_min({a}, {b})" if t == "float32" else f"({a} && {b})" if t == "bool" else f"min({a}, {b})",
+    ),
+}  # fmt: skip
+
+
+def better(op: str, dtype: str, a: str, b: str) -> str:
+    """Whether `b` replaces `a` as the extreme; the first NaN wins and stays."""
+    sign = ">" if op == "argmax" else "<"
+    if dtype == "float32":
+        return f"({b} {sign} {a} || mg_isnan({b})) && !mg_isnan({a})"
+    return f"{b} {sign} {a}"
+
+
+class RowDraft(Draft):
+    """Reductions over the same dimensions, with pointwise work before, between and after them.
+
+    A row is what is kept, its elements are what is reduced. Each stage is a pass over the elements
+    of a row; the last pass writes the outputs that have every element.
+    """
+
+    kind = "row"
+
+    def __init__(self, first: Node, limits: Limits, materialised: Materialised):
+        super().__init__(first, limits, materialised)
+        (x,) = first.inputs
+        self.full = x.shape
+        self.axes = tuple(first.attributes["axes"])
+        self.kept = tuple(i for i in range(x.ndim) if i not in self.axes)
+        self.rows = math.prod(self.full[i] for i in self.kept)
+        self.length = math.prod(self.full[i] for i in self.axes)
+
+    def try_add(self, node: Node) -> bool:
+        if node.op in _FOLDS or node.op in ("argmax", "argmin"):
+            same = node.inputs[0].shape == self.full and tuple(node.attributes["axes"]) == self.axes
+            if not same or self.length == 0:
+                return False
+        elif node.dtype == "uint8" or (node.shape != self.full and node.size != self.rows):
+            return False
+        return super().try_add(node)
+
+    def _is_reduction(self, node: Node) -> bool:
+        return REGISTRY[node.op].kind == "reduction"
+
+    def write(self, hidden: frozenset[int] = frozenset()) -> None:
+        bindings, own = self._start()
+        lanes, self.across = self._arrangement()
+        threads = lanes * self.across
+        writer = Writer(bindings)
+        writer.local = own
+        self.workgroups, flat = fold_workgroups(
+            ceil_div(self.rows, self.across), self.limits.workgroups
+        )
+        self.live = ""
+        if self.across == 1:
+            writer.lines += [f"let r = {flat};", f"if (r >= {self.rows}u) {{ return; }}"]
+        elif lanes == 1:
+            writer.lines += [
+                f"let r = {flat} * {threads}u + thread;",
+                f"if (r >= {self.rows}u) {{ return; }}",
+            ]
+        else:  # all threads meet at barriers, so those past the end repeat the last row
+            writer.lines += [
+                f"let wanted = {flat} * {self.across}u + thread % {self.across}u;",
+                f"let r = min(wanted, {self.rows - 1}u);",
+            ]
+            if self.rows % self.across:
+                self.live = f"wanted < {self.rows}u"
+        if lanes > 1:
+            writer.lines.append(f"let lane = thread / {self.across}u;")
+        row = ix.unravel(ix.var("r", self.rows), [self.full[i] for i in self.kept])
+        inner = ix.unravel(ix.var("k", self.length), [self.full[i] for i in self.axes])
+        at: list[Index] = [ix.const(0)] * len(self.full)
+        for i, c in zip(self.kept, row, strict=True):
+            at[i] = c
+        for i, c in zip(self.axes, inner, strict=True):
+            at[i] = c
+        place = tuple(at)
+        shared: set[str] = set()
+        self.last_lines: list[str] = []
+        pending = list(self.outputs)
+        stage = 0
+        while pending:
+            done = self._stage(writer, pending, place, lanes, stage, hidden, shared)
+            if not done:
+                raise Unfusable
+            pending = [n for n in pending if id(n) not in done]
+            stage += 1
+        # After every read of every lane, so that a state may be written in place.
+        if lanes > 1 and self.last_lines:
+            writer.lines.append("storageBarrier();")
+        writer.lines += self.last_lines
+        functions = "\n".join(
+            f"var<workgroup> shared_{t}: array<{t}, {threads}>;" for t in sorted(shared)
+        )
+        self.bindings = bindings
+        self.text = self._module(bindings, (threads, 1, 1), functions, "\n".join(writer.lines))
+
+    def _arrangement(self) -> tuple[int, int]:
+        """Threads to a row, and rows to a workgroup.
+
+        Neighbouring threads read neighbours: along the row where its elements are neighbours in
+        memory, else along the rows.
+        """
+        if self.limits.software:
+            return 1, 32
+        along = bool(self.axes) and max(self.axes) == len(self.full) - 1
+        if along and self.length >= 128:
+            return min(256 if self.length >= 1024 else 64, self.limits.invocations), 1
+        if not along and self.length >= 32 and self.rows >= 8:
+            across = 32 if self.rows >= 32 else 8
+            most = min(1024 if self.length >= 1024 else 256, self.limits.invocations) // across
+            lanes = 2
+            # Enough threads to fill the device, each with a few elements at least.
+            while lanes < most and self.rows * lanes < 131072 and lanes * 8 < self.length:
+                lanes *= 2
+            return lanes, across
+        return 1, min(64, self.limits.invocations)
+
+    def _row_place(self, node: Node) -> tuple[Index, ...]:
+        """Where row-shaped nodes of any shape have this row's element."""
+        return ix.unravel(ix.var("r", self.rows), node.shape)
+
+    def _ready(self, node: Node, pending: list[Node], writer: Writer) -> bool:
+        """Whether everything of this kernel that the node needs has a value."""
+        waiting = {id(n) for n in pending if id(n) != id(node)}
+        stack, seen = list(node.inputs), set()
+        while stack:
+            x = stack.pop()
+            if id(x) in waiting:
+                return False
+            if id(x) in seen or writer.bindings.materialised(x):
+                continue
+            seen.add(id(x))
+            stack.extend(x.inputs)
+        return True
+
+    def _stage(
+        self, writer: Writer, pending: list[Node], place: tuple[Index, ...], lanes: int, stage: int,
+        hidden: frozenset[int], shared: set[str],
+    ) -> set[int]:  # fmt: skip
+        done: set[int] = set()
+        for node in pending:  # what has one value per row comes for free
+            if not self._is_reduction(node) and node.size == self.rows and node.shape != self.full:
+                if self._ready(node, [p for p in pending if id(p) not in done], writer):
+                    where = self._row_place(node)
+                    value = compute(writer, node, where)
+                    writer.given[id(node)] = (where, value)
+                    if id(node) not in hidden:
+                        self._row_store(writer, node, value, lanes)
+                    done.add(id(node))
+        if done:
+            return done
+        reductions = [
+            n for n in pending if self._is_reduction(n) and self._ready(n, pending, writer)
+        ]
+        if not reductions:
+            return self._write_elements(writer, pending, place, lanes, stage, hidden)
+        for node in reductions:
+            self._declare(writer, node, stage)
+        step = f"k += {lanes}u" if lanes > 1 else "k++"
+        begin = "lane" if lanes > 1 else "0u"
+        writer.lines.append(f"for (var k = {begin}; k < {self.length}u; {step}) {{")
+        loop = writer.fork(f"s{stage}_")
+        for node in reductions:
+            self._accumulate(loop, node, place)
+        writer.lines += [*loop.lines, "}"]
+        for node in reductions:
+            name = self._name(node)
+            if lanes > 1:
+                self._across(writer, node, lanes, shared)
+            final = f"i32({name}_at)" if node.op in ("argmax", "argmin") else name
+            value = writer.let(f"({final})")
+            where = self._row_place(node)
+            writer.given[id(node)] = (where, value)
+            if id(node) not in hidden:
+                self._row_store(writer, node, value, lanes)
+            done.add(id(node))
+        return done
+
+    def _row_store(self, writer: Writer, node: Node, value: str, lanes: int) -> None:
+        if lanes > 1:
+            inner = writer.fork("w_")
+            self._store(inner, node, value, ix.var("r", self.rows))
+            test = " && ".join(filter(None, ("lane == 0u", self.live)))
+            self.last_lines += [f"if ({test}) {{", *inner.lines, "}"]
+        else:
+            inner = writer.fork("w_")
+            self._store(inner, node, value, ix.var("r", self.rows))
+            self.last_lines += inner.lines
+
+    def _name(self, node: Node) -> str:
+        return f"acc{next(i for i, n in enumerate(self.outputs) if n is node)}"
+
+    def _kind(self, node: Node) -> str:
+        return WGSL_TYPES[node.inputs[0].dtype]
+
+    def _declare(self, writer: Writer, node: Node, stage: int) -> None:
+        name, dtype = self._name(node), node.inputs[0].dtype
+        if node.op in ("argmax", "argmin"):
+            start = _FOLDS["max" if node.op == "argmax" else "min"][0][dtype]
+            writer.lines += [f"var {name} = {start};", f"var {name}_at = {self.length}u;"]
+        else:
+            writer.lines.append(f"var {name} = {_FOLDS[node.op][0][dtype]};")
+
+    def _accumulate(self, loop: Writer, node: Node, place: tuple[Index, ...]) -> None:
+        name, (x,) = self._name(node), node.inputs
+        value = (
+            loop.value(x, place)
+            if id(x) not in loop.local or id(x) in loop.given
+            else compute(loop, x, place)
+        )
+        if node.op in ("argmax", "argmin"):
+            test = f"{name}_at == {self.length}u || ({better(node.op, x.dtype, name, value)})"
+            loop.lines.append(f"if ({test}) {{ {name} = {value}; {name}_at = k; }}")
+        else:
+            loop.lines.append(f"{name} = {_FOLDS[node.op][1](name, value, x.dtype)};")
+
+    def _across(self, writer: Writer, node: Node, lanes: int, shared: set[str]) -> None:
+        """Combine the lanes' results in a fixed tree."""
+        name, kind, dtype = self._name(node), self._kind(node), node.inputs[0].dtype
+        store = "u32" if kind == "bool" else kind
+        shared.add(store)
+        memory = f"shared_{store}"
+        put = f"select(0u, 1u, {name})" if kind == "bool" else name
+        get = (
+            (lambda e: f"({memory}[{e}] != 0u)") if kind == "bool" else (lambda e: f"{memory}[{e}]")
+        )
+        arg = node.op in ("argmax", "argmin")
+        lines = ["workgroupBarrier();", f"{memory}[thread] = {put};"]
+        if arg:
+            shared.add("u32")
+            if store == "u32":
+                raise Unfusable
+            lines.append(f"shared_u32[thread] = {name}_at;")
+        lines.append("workgroupBarrier();")
+        half = lanes * self.across // 2
+        while half >= self.across:
+            if arg:
+                a, b = get("thread"), get(f"thread + {half}u")
+                ia, ib = "shared_u32[thread]", f"shared_u32[thread + {half}u]"
+                none = f"{ia} == {self.length}u"
+                wins = better(node.op, dtype, a, b)
+                both = (
+                    f"({b} == {a} || (mg_isnan({a}) && mg_isnan({b})))"
+                    if dtype == "float32"
+                    else f"{b} == {a}"
+                )
+                test = f"{ib} != {self.length}u && ({none} || ({wins}) || ({both} && {ib} < {ia}))"
+                act = f"{memory}[thread] = {b}; {ia} = {ib};"
+                lines.append(
+                    f"if (thread < {half}u) {{ if ({test}) {{ {act} }} }} workgroupBarrier();"
+                )
+            else:
+                folded = _FOLDS[node.op][1](get("thread"), get(f"thread + {half}u"), dtype)
+                folded = f"select(0u, 1u, {folded})" if kind == "bool" else folded
+                lines.append(
+                    f"if (thread < {half}u) {{ {memory}[thread] = {folded}; }} workgroupBarrier();"
+                )
+            half //= 2
+        first = "0" if self.across == 1 else f"thread % {self.across}u"
+        lines.append(f"{name} = {get(first)};")
+        if arg:
+            lines.append(f"{name}_at = shared_u32[{first}];")
+        writer.lines += lines
+
+    def _write_elements(
+        self,
+        writer: Writer,
+        pending: list[Node],
+        place: tuple[Index, ...],
+        lanes: int,
+        stage: int,
+        hidden: frozenset[int],
+    ) -> set[int]:
+        ready = [n for n in pending if n.shape == self.full and not self._is_reduction(n)]
+        if not ready:
+            return set()
+        step = f"k += {lanes}u" if lanes > 1 else "k++"
+        begin = "lane" if lanes > 1 else "0u"
+        writer.lines.append(f"for (var k = {begin}; k < {self.length}u; {step}) {{")
+        loop = writer.fork(f"s{stage}_")
+        done: set[int] = set()
+        for node in ready:
+            if not self._ready(node, [p for p in pending if id(p) not in done], loop):
+                continue
+            value = compute(loop, node, place)
+            loop.given[id(node)] = (place, value)
+            if id(node) not in hidden:
+                self._store(loop, node, value, ix.ravel(place, node.shape))
+            done.add(id(node))
+        body = [f"if ({self.live}) {{", *loop.lines, "}"] if self.live else loop.lines
+        writer.lines += [*body, "}"]
+        return done

@@ -1,0 +1,188 @@
+"""Template kernels: what a template computes, with its operands pulled and its result handed on."""
+
+from __future__ import annotations
+
+from meganeura.graph.node import Node
+from meganeura.ops.fused import ACTIVATIONS
+from meganeura.ops.pointwise import WGSL_TYPES
+from meganeura.ops.registry import REGISTRY, make
+from meganeura.schedule import index as ix
+from meganeura.schedule.index import Index
+from meganeura.schedule.kernels import Draft, Materialised, compute
+from meganeura.schedule.plan import Limits
+from meganeura.schedule.templates.base import TEMPLATES, KernelBody
+from meganeura.schedule.writer import (
+    Bindings,
+    Writer,
+    view,
+)
+
+
+def product_of(node: Node) -> tuple[Node, list[Node]]:
+    """A fused product as its plain product and the pointwise nodes that follow it."""
+    if node.op not in ("fused_matmul", "fused_conv"):
+        return node, []
+    *operands, bias = node.inputs
+    attributes = {k: v for k, v in node.attributes.items() if k != "activation"}
+    plain = make(node.op.removeprefix("fused_"), *operands, **attributes)
+    out = make("add", plain, bias)
+    _, op, extra = ACTIVATIONS[node.attributes["activation"]]
+    return plain, [out if op is None else make(op, out, **extra)]
+
+
+class TemplateDraft(Draft):
+    """A template's kernel, with what follows its result applied before it is stored."""
+
+    kind = "template"
+
+    def __init__(self, first: Node, limits: Limits, materialised: Materialised):
+        super().__init__(first, limits, materialised)
+        self.plain, tail = product_of(first)
+        self.tail = tail[0] if tail else None
+        self.node = self.plain
+        self.inputs = list(self.plain.inputs)
+
+    def try_add(self, node: Node) -> bool:
+        if (
+            node.size != self.plain.size
+            or node.dtype == "uint8"
+            or REGISTRY[node.op].kind != "pointwise"
+        ):
+            return False
+        return super().try_add(node)
+
+    # What a template sees of its operands.
+    def load(self, operand: int) -> str:
+        return f"load_{operand}"
+
+    def load4(self, operand: int) -> str:
+        return f"load4_{operand}"
+
+    def vector_axis(self, operand: int) -> int | None:
+        """One of the last two axes along which four neighbours lie in memory as an aligned quad; else the
+        last one, if its length is a multiple of 4: four values are then computed at once."""
+        if operand not in self._axes:
+            x = self.inputs[operand]
+            found = (a for a in (x.ndim - 1, x.ndim - 2) if a >= 0 and self._quads(x, a))
+            last = x.ndim - 1
+            default = last if x.dtype == "float32" and x.shape[last] % 4 == 0 else None
+            self._axes[operand] = next(found, default)
+        return self._axes[operand]
+
+    def _computes_quads(self, text: str, operand: int) -> bool:
+        axis = self._axes.get(operand)
+        return (
+            f"load4_{operand}(" in text
+            and axis is not None
+            and not self._quads(self.inputs[operand], axis)
+        )
+
+    def _quads(self, x: Node, axis: int) -> tuple[Node, Index] | None:
+        """The node in memory that `x` is a view of, and which of its quads holds the elements from 4 q on
+        along `axis`; None where they are not an aligned quad."""
+        if x.dtype != "float32" or x.shape[axis] % 4 or x.size == 0:
+            return None
+        places = []
+        for e in range(4):
+            at = [ix.var(f"c{i}", n) for i, n in enumerate(x.shape)]
+            at[axis] = ix.add(ix.mul(ix.var("q", x.shape[axis] // 4), 4), ix.const(e))
+            found = view(x, tuple(at), self.materialised)
+            if found is None:
+                return None
+            places.append(found)
+        source, first = places[0]
+        if any(p != ix.add(first, ix.const(e)) for e, (_, p) in enumerate(places)):
+            return None
+        if first.constant % 4 or any(c % 4 for _, c in first.terms):
+            return None
+        return source, Index([(atom, c // 4) for atom, c in first.terms], first.constant // 4)
+
+    store = "store"
+    store4 = "store4"
+    vector_store = False
+
+    def write(self, hidden: frozenset[int] = frozenset()) -> None:
+        bindings, own = self._start()
+        self._axes: dict[int, int | None] = {}
+        body: KernelBody = TEMPLATES[self.plain.op](self)  # type: ignore[arg-type]
+        text = body.declarations + body.body
+        functions = [
+            self._load_function(bindings, i)
+            for i in range(len(self.inputs))
+            if f"load_{i}(" in text or self._computes_quads(text, i)
+        ]
+        functions.append(self._store_function(bindings, own, hidden))
+        # A buffer is read in quads where nothing else of this kernel reads or writes it.
+        taken = {id(n) for n in bindings.nodes}
+        functions += [
+            self._load4_function(bindings, i, taken)
+            for i in range(len(self.inputs))
+            if f"load4_{i}(" in text
+        ]
+        self.workgroups = body.workgroups
+        if max(self.workgroups) > self.limits.workgroups:
+            raise ValueError(
+                f"{self.plain.op} of shape {self.plain.shape} needs {self.workgroups} workgroups, and the device "
+                f"offers {self.limits.workgroups} in a dimension; use a smaller batch"
+            )
+        self.bindings = bindings
+        self.text = self._module(
+            bindings, body.workgroup_size, "\n".join([*functions, body.declarations]), body.body
+        )
+
+    def _load_function(self, bindings: Bindings, operand: int) -> str:
+        x = self.inputs[operand]
+        writer = Writer(bindings)
+        at = tuple(ix.var(f"c{i}", n) for i, n in enumerate(x.shape))
+        value = writer.value(x, at)
+        parameters = ", ".join(f"c{i}: u32" for i in range(len(x.shape)))
+        lines = "\n".join(writer.lines)
+        return f"fn load_{operand}({parameters}) -> {WGSL_TYPES[x.dtype]} {{\n{lines}\nreturn {value};\n}}"
+
+    def _load4_function(self, bindings: Bindings, operand: int, taken: set[int]) -> str:
+        x = self.inputs[operand]
+        axis = self.vector_axis(operand)
+        assert axis is not None
+        parameters = ", ".join(f"c{i}: u32" for i in range(len(x.shape)))
+        found = self._quads(x, axis)
+        if found is None:
+            each = (
+                ", ".join(f"c{i} + {e}u" if i == axis else f"c{i}" for i in range(x.ndim))
+                for e in range(4)
+            )
+            values = ", ".join(f"load_{operand}({places})" for places in each)
+            return (
+                f"fn load4_{operand}({parameters}) -> vec4<f32> {{ return vec4<f32>({values}); }}"
+            )
+        source, position = found
+        name = bindings.name(source)
+        if id(source) in taken:
+            inner = ", ".join(f"{name}[at + {e}u]" for e in range(4))
+            body = f"let at = ({position.text()}) * 4u; return vec4<f32>({inner});"
+        else:
+            bindings.quads.add(id(source))
+            body = f"return {name}[{position.text()}];"
+        return f"fn load4_{operand}({parameters}) -> vec4<f32> {{ let q = c{axis} / 4u; {body} }}"
+
+    def _store_function(self, bindings: Bindings, own: set[int], hidden: frozenset[int]) -> str:
+        shape = self.plain.shape
+        writer = Writer(bindings)
+        at = tuple(ix.var(f"c{i}", n) for i, n in enumerate(shape))
+        writer.local = {*own, id(self.plain)}
+        writer.given[id(self.plain)] = (at, "value")
+        flat = ix.ravel(at, shape)
+        for n, node in enumerate(self.outputs):
+            if n == 0:
+                value = "value" if self.tail is None else compute(writer, self.tail, at)
+                writer.given[id(node)] = (at, value)
+                where = at
+            else:
+                where = ix.unravel(flat, node.shape)
+                value = compute(writer, node, where)
+                writer.given[id(node)] = (where, value)
+            if id(node) not in hidden:
+                self._store(writer, node, value, flat)
+        parameters = ", ".join(
+            [*(f"c{i}: u32" for i in range(len(shape))), f"value: {WGSL_TYPES[self.plain.dtype]}"]
+        )
+        return "fn store({}) {{\n{}\n}}".format(parameters, "\n".join(writer.lines))
