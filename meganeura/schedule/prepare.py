@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
 from meganeura.graph.node import Graph, Node
 from meganeura.ops.registry import make
@@ -16,6 +19,11 @@ def prepared(graph: Graph, limits: Limits) -> Graph:
     known: dict[object, Node] = {}
     new: dict[int, Node] = {}
     leaves = {id(n) for n in (*graph.inputs, *graph.states)}
+    readers: Counter[int] = Counter()
+    for node in graph.nodes():
+        readers.update({id(x) for x in node.inputs})
+    readers.update(id(n) for n in graph.roots)
+    alone: set[int] = set()  # new nodes that one node reads
     for node in graph.nodes():
         if id(node) in leaves:
             new[id(node)] = node
@@ -29,18 +37,61 @@ def prepared(graph: Graph, limits: Limits) -> Graph:
         if found is None:
             found = Node(node.op, inputs, node.attributes, node.shape, node.dtype, node.scope)
             known[key] = found
+            found = known[key] = _without_padding(found, alone)
             split = _split(found, limits)
             split = _split_kernel_gradient(found, limits) if split is None else split
             split = _split_concatenate(found, limits) if split is None else split
             if split is not None:
                 known[key] = found = split
         new[id(node)] = found
+        if readers[id(node)] == 1:
+            alone.add(id(found))
+        else:
+            alone.discard(id(found))
     return Graph(
         graph.inputs,
         [new[id(n)] for n in graph.outputs],
         graph.states,
         {i: new[id(n)] for i, n in graph.updates.items()},
     )
+
+
+def _without_padding(node: Node, alone: set[int]) -> Node:
+    """A convolution that reads a padded tensor pads by itself: no position is looked at twice, and
+    neighbours stay neighbours. Likewise its gradients."""
+    rank = node.inputs[0].ndim if node.inputs else 0
+    inner, a = node.inputs[0] if node.inputs else node, node.attributes
+    if node.op in ("conv", "fused_conv", "conv_kernel_gradient") and inner.op == "pad":
+        low, high = inner.attributes["low"], inner.attributes["high"]
+        outside = (0, rank - 1)
+        if inner.attributes["value"] != 0.0 or any(low[i] or high[i] for i in outside):
+            return node
+        margins = zip(low[1:-1], high[1:-1], strict=True)
+        inputs = (inner.inputs[0], *node.inputs[1:])
+        made = make(node.op, *inputs, **{**a, "padding": _wider(a["padding"], margins)})
+    elif node.op == "slice" and inner.op == "conv_input_gradient" and id(inner) in alone:
+        start, stop, shape = a["start"], a["stop"], inner.shape
+        outside = (0, rank - 1)
+        if any(s != 1 for s in a["step"]) or any(start[i] or stop[i] != shape[i] for i in outside):
+            return node
+        b = inner.attributes
+        margins = zip(
+            start[1:-1], (n - e for n, e in zip(shape[1:-1], stop[1:-1], strict=True)), strict=True
+        )
+        made = make(
+            inner.op, *inner.inputs,
+            **{**b, "input_shape": node.shape, "padding": _wider(b["padding"], margins)},
+        )  # fmt: skip
+    else:
+        return node
+    if made.shape != node.shape:
+        return node
+    made.scope = node.scope
+    return made
+
+
+def _wider(padding: Any, margins: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((low + a, high + b) for (low, high), (a, b) in zip(padding, margins, strict=True))
 
 
 def _split_concatenate(node: Node, limits: Limits) -> Node | None:
