@@ -175,7 +175,7 @@ class PositionEmbedding(Settings, Layer):
     def call(self, x: Any) -> Any:
         length = x.shape[1]
         now = decoding()
-        if now is None or now.first:
+        if now is None or now.first or x.shape[:2] != (now.batch, 1):  # not the text that grows
             if length > self.sequence_length:
                 raise ValueError(
                     f"layer {self.name!r} knows {self.sequence_length} positions, got the length {length}"

@@ -1,4 +1,4 @@
-"""Models (https://keras.io/api/models)."""
+"""Models (https://keras.io/api/models), and those of the zoo by their names."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ from typing import Any
 from meganeura.models.functional import Functional as Functional
 from meganeura.models.model import Model as Model
 from meganeura.models.sequential import Sequential as Sequential
+
+
+def __getattr__(name: str) -> Any:
+    """The zoo's models, such as `models.llama`, which are loaded when first asked for."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    from meganeura import zoo
+
+    try:
+        return zoo.find(name)
+    except AttributeError as error:
+        raise AttributeError(f"meganeura.models has no {name!r}; {error}") from None
 
 
 def model_from_json(json_string: str, custom_objects: Any = None) -> Any:

@@ -1,0 +1,125 @@
+"""Every architecture of the zoo against what transformers answered, from stored names to greedy tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zoo_cases
+
+import meganeura as mg
+from meganeura import ops
+from meganeura.zoo.pretrained import architecture, load_weights
+
+TABLE = json.loads((zoo_cases.DATA / "zoo_goldens.json").read_text("utf-8"))
+ANSWERS = np.load(zoo_cases.DATA / "zoo_goldens.npz", allow_pickle=False)
+SIZES: dict[str, dict[str, Any]] = {"resnet18": {"size": (33, 30)}, "smolvlm": {"pictures": 2}}
+
+
+def relative(found: Any, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(np.asarray(found) - expected) / np.linalg.norm(expected))
+
+
+@pytest.fixture(scope="module", params=sorted(TABLE))
+def case(request: pytest.FixtureRequest) -> tuple[str, Any, Any]:
+    """The name, the model with its weights, and what is put into it."""
+    name = request.param
+    entry = TABLE[name]
+    kind = architecture(entry["config"])
+    model = kind.build(entry["config"], tuple(entry["tensors"]), **SIZES.get(name, {}))
+    load_weights(model, zoo_cases.weights(entry["tensors"]), kind.transposed, kind.norms_from_zero)
+    given = zoo_cases.inputs(name)
+    return name, model, given if len(given) > 1 else next(iter(given.values()))
+
+
+def test_output(case: tuple[str, Any, Any]) -> None:
+    name, model, given = case
+    assert relative(model(given, training=False), ANSWERS[f"{name}.output"]) < 1e-4
+
+
+def test_gradients(case: tuple[str, Any, Any]) -> None:
+    name, model, given = case
+    table = architecture(TABLE[name]["config"]).stored_names(model)
+    names = sorted(TABLE[name]["tensors"])
+    norms = {n: x for n, x in zip(names, ANSWERS[f"{name}.norms"], strict=True) if x == x}
+    wanted = [n for n in norms if n in table]
+    assert len(wanted) > 0.6 * len(table)
+    loss, found = mg.value_and_grad(
+        lambda: ops.mean(ops.square(model(given, training=False))), [table[n][0] for n in wanted]
+    )()
+    assert abs(float(loss) - float(ANSWERS[f"{name}.loss"])) < 1e-4 * abs(float(loss))
+    largest = max(norms.values())
+    for n, gradient in zip(wanted, found, strict=True):
+        norm = float(np.linalg.norm(np.asarray(gradient)))
+        assert abs(norm - norms[n]) < 1e-3 * norms[n] + 1e-6 * largest, n
+
+
+def test_greedy_tokens(case: tuple[str, Any, Any]) -> None:
+    name, model, given = case
+    if f"{name}.greedy" not in ANSWERS:
+        return  # no language model
+    others = {k: v for k, v in given.items() if k != "ids"} if isinstance(given, dict) else {}
+    ids = given["ids"] if isinstance(given, dict) else given
+    found = model.generate(ids, 8, inputs=others)
+    np.testing.assert_array_equal(found, ANSWERS[f"{name}.greedy"])
+
+
+def test_transformers_still_answers_that(tmp_path: Path) -> None:
+    """Where it is installed: the stored answers are its answers."""
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    found = zoo_cases.answers("qwen3", _prepared("qwen3", tmp_path), tmp_path)
+    assert relative(found["output"], ANSWERS["qwen3.output"]) < 1e-5
+
+
+def test_a_folder_is_loaded_by_its_configuration(tmp_path: Path) -> None:
+    from meganeura.saving.safetensors import save_safetensors
+    from meganeura.zoo.pretrained import from_pretrained
+
+    shapes = _prepared("gemma2", tmp_path)
+    save_safetensors(tmp_path / "model.safetensors", zoo_cases.weights(shapes))
+    model = from_pretrained(tmp_path)
+    given = zoo_cases.inputs("gemma2")["ids"]
+    assert relative(model(given), ANSWERS["gemma2.output"]) < 1e-4
+    wrong = {**zoo_cases.weights(shapes), "model.norm.weight": np.zeros(3, "float32")}
+    wrong["model.extra"] = wrong.pop("model.embed_tokens.weight")
+    save_safetensors(tmp_path / "model.safetensors", wrong)
+    with pytest.raises(ValueError, match=r"missing: model.embed_tokens.weight; unexpected: model.extra; "
+                       r"mis-shaped: model.norm.weight: \(3,\) for a weight of shape \(32,\)"):  # fmt: skip
+        from_pretrained(tmp_path)
+
+
+def test_unknown_architectures_are_told_of(tmp_path: Path) -> None:
+    from meganeura.zoo.pretrained import from_pretrained
+
+    (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
+    with pytest.raises(ValueError, match="'mamba'; those known are llama"):
+        from_pretrained(tmp_path)
+
+
+def test_models_are_found_by_name() -> None:
+    from meganeura import zoo
+
+    assert mg.models.llama is zoo.llama.llama
+    assert mg.models.from_pretrained is zoo.from_pretrained
+    for name in zoo.WHERE:
+        assert callable(getattr(mg.models, name)), name
+    with pytest.raises(AttributeError, match="mistral"):
+        _ = mg.models.mistrall
+
+
+def test_classifiers_of_digits_compute() -> None:
+    images = np.ones((2, 28, 28, 1), "float32")
+    for build in (mg.models.mnist_mlp, mg.models.mnist_convnet):
+        assert np.asarray(build()(images)).shape == (2, 10)
+    assert np.asarray(mg.models.resnet18(size=(40, 32))(np.ones((1, 40, 32, 3)))).shape == (1, 1000)
+
+
+def _prepared(name: str, folder: Path) -> dict[str, list[int]]:
+    entry = TABLE[name]
+    (folder / "config.json").write_text(json.dumps(entry["config"]))
+    shapes: dict[str, list[int]] = entry["tensors"]
+    return shapes
