@@ -57,10 +57,13 @@ def main() -> int:
             for inputs, outputs in case.data_sets:
                 model = OnnxModel(case.model)
                 names = [i.name for i in case.model.graph.input]
-                found = model(dict(zip(names, inputs, strict=False)))
+                arrays = [np.asarray(i) for i in inputs]
+                found = model(dict(zip(names, arrays, strict=False)))
                 found = found if isinstance(found, list) else [found]
                 for got, expected in zip(found, outputs, strict=True):
                     got = np.asarray(got)
+                    if isinstance(expected, onnx.TensorProto):
+                        expected = onnx.numpy_helper.to_array(expected)
                     if got.shape != expected.shape:
                         raise AssertionError(f"shape {got.shape} for {expected.shape}")
                     np.testing.assert_allclose(

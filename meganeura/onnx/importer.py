@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import meganeura as mg
+from meganeura.execution import run_call
 from meganeura.onnx import attention, elementwise, neural, recurrent, reductions, tensors
 from meganeura.onnx.registry import HANDLERS, Call, OnnxError, Weight
 
@@ -57,6 +58,7 @@ class OnnxModel(mg.Model):
         self.output_names = [o.name for o in graph.output]
         self._nodes = list(graph.node)
         self._check_kinds(self._nodes)
+        self._check_widths(proto)
         fixed = {
             name
             for node in self._nodes
@@ -95,6 +97,28 @@ class OnnxModel(mg.Model):
                 raise OnnxError(f"ONNX node {name!r} ({kind}) cannot be imported: {_REFUSED[kind]}")
         if unknown:
             raise OnnxError(f"these ONNX operators are not offered: {', '.join(sorted(unknown))}")
+
+    def _check_widths(self, proto: Any) -> None:
+        """Narrow integers are kept in 32 bits, where shifts and complements would come out differently."""
+        kinds = {
+            i.name: i.type.tensor_type.elem_type
+            for i in (*proto.graph.input, *proto.graph.value_info)
+        }
+        kinds |= {t.name: t.data_type for t in proto.graph.initializer}
+        narrow = {
+            getattr(_onnx().TensorProto, kind) for kind in ("UINT8", "INT8", "UINT16", "INT16")
+        }
+        for node in self._nodes:
+            if node.op_type in ("BitShift", "BitwiseNot") and kinds.get(node.input[0]) in narrow:
+                raise OnnxError(
+                    f"ONNX node {node.name!r} ({node.op_type}) works on 8- or 16-bit integers; these are kept "
+                    "in 32 bits here, and the results would differ"
+                )
+
+    def __call__(self, inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not self.input_names:  # a graph of constants
+            return run_call(lambda _, __: self.call({}), (), {})
+        return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         given = self._by_name(inputs)

@@ -308,15 +308,22 @@ def _rotary(call: Call) -> Any:
     return ops.reshape(out, shape) if len(shape) == 3 else ops.transpose(out, (0, 2, 1, 3))
 
 
+#: Integers that a tensor may be quantized to, by their numbers in ONNX; 0: not said.
+_NARROW = {0: "uint8", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}
+_RANGES = {
+    "uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)
+}  # fmt: skip
+
+
 @handles("QuantizeLinear")
 def _quantize(call: Call) -> Any:
     x, scale = call.tensor(0), call.tensor(1)
-    kind = dtype_of(call.tensor(2)) if call.has(2) else "uint8"
+    kind = dtype_of(call.tensor(2)) if call.has(2) else _NARROW.get(call.get("output_dtype", 0))
     zero = floating(call.tensor(2)) if call.has(2) else 0.0
-    if kind not in ("uint8", "int8"):
-        call.refuse(f"quantization to {kind}")
+    if kind not in _RANGES:
+        call.refuse("quantization to other types than 8- and 16-bit integers")
     axis = normal_axis(call.get("axis", 1), rank(x))
-    low, high = (0, 255) if kind == "uint8" else (-128, 127)
+    low, high = _RANGES[kind]
     scale, zero = (_along(call, v, axis, x) for v in (scale, zero))
     return ops.cast(ops.clip(ops.round(x / scale) + zero, low, high), kind)
 
