@@ -8,11 +8,12 @@ from typing import Any
 from meganeura import activations, ops
 from meganeura.layers.calling import InputSpec
 from meganeura.layers.layer import Layer
+from meganeura.layers.lora import Adaptable
 from meganeura.layers.settings import Settings, known_channels
 from meganeura.masking import set_mask
 
 
-class Dense(Settings, Layer):
+class Dense(Adaptable, Settings, Layer):
     """out = activation(x W + b) over the last dimension.
 
     x (..., inputs), W (inputs, units), b (units,). (https://keras.io/api/layers/core_layers/dense)
@@ -35,6 +36,7 @@ class Dense(Settings, Layer):
         bias_constraint: Any = None,
         lora_rank: int | None = None,
         lora_alpha: float | None = None,
+        lora_train_bias: bool = True,
         quantization_config: Any = None,
         **kwargs: Any,
     ):
@@ -43,10 +45,9 @@ class Dense(Settings, Layer):
             raise ValueError(
                 f"layer {self.name!r}: units must be a positive integer, not {units!r}"
             )
-        if lora_rank or quantization_config:
-            raise ValueError(
-                f"layer {self.name!r}: lora_rank and quantization_config are not offered"
-            )
+        if quantization_config:
+            raise ValueError(f"layer {self.name!r}: quantization_config is not offered")
+        self._want_lora(lora_rank, lora_alpha, lora_train_bias)
         self.settle(
             units=units,
             activation=activation,
@@ -80,15 +81,16 @@ class Dense(Settings, Layer):
                 constraint=self.bias_constraint,
             )
         self.input_spec = InputSpec(min_ndim=2, axes={-1: inputs})
+        self._build_lora()
 
     def call(self, inputs: Any, training: Any = None) -> Any:
-        x = ops.matmul(inputs, self.kernel)
+        x = self._beside(inputs, ops.matmul(inputs, self.kernel))
         if self.bias is not None:
             x = ops.add(x, self.bias)
         return x if self.activation is None else self.activation(x)
 
 
-class Embedding(Settings, Layer):
+class Embedding(Adaptable, Settings, Layer):
     """out[..., :] = table[index]: a learnt vector for each whole number below input_dim.
 
     With mask_zero, index 0 is padding and later layers are told. (https://keras.io/api/layers/core_layers/embedding)
@@ -96,6 +98,7 @@ class Embedding(Settings, Layer):
 
     arguments = ("input_dim", "output_dim", "embeddings_initializer", "embeddings_regularizer",
                  "embeddings_constraint", "mask_zero")  # fmt: skip
+    _adapted = "embeddings"
 
     def __init__(
         self,
@@ -113,10 +116,9 @@ class Embedding(Settings, Layer):
     ):
         kwargs.pop("input_length", None)  # Keras 2 had it, and no layer needs it
         super().__init__(**kwargs)
-        if lora_rank or quantization_config:
-            raise ValueError(
-                f"layer {self.name!r}: lora_rank and quantization_config are not offered"
-            )
+        if quantization_config:
+            raise ValueError(f"layer {self.name!r}: quantization_config is not offered")
+        self._want_lora(lora_rank, lora_alpha)
         self.settle(
             input_dim=input_dim,
             output_dim=output_dim,
@@ -138,9 +140,15 @@ class Embedding(Settings, Layer):
             regularizer=self.embeddings_regularizer,
             constraint=self.embeddings_constraint,
         )
+        self._build_lora()
 
     def call(self, inputs: Any) -> Any:
-        return ops.take(self.embeddings, ops.cast(inputs, "int32"), axis=0)
+        index = ops.cast(inputs, "int32")
+        rows = ops.take(self.embeddings, index, axis=0)
+        if self.lora is None or self.lora.merged:
+            return rows
+        thin = ops.matmul(ops.take(self.lora.a, index, axis=0), self.lora.b)
+        return ops.add(rows, ops.multiply(thin, self.lora.scale))
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         return ops.not_equal(inputs, 0) if self.mask_zero else None

@@ -262,6 +262,9 @@ class ReversibleEmbedding(Embedding):
                 rows = ops.where(padding, ops.stop_gradient(rows), rows)
             return rows * self.scale if self.scale else rows
         logits, cap = ops.matmul(inputs, ops.transpose(self.embeddings)), self.logit_soft_cap
+        if self.lora is not None and not self.lora.merged:
+            thin = ops.matmul(inputs, ops.transpose(self.lora.b)) * self.lora.scale
+            logits = logits + ops.matmul(thin, ops.transpose(self.lora.a))
         return cap * ops.tanh(logits / cap) if cap else logits
 
     def compute_output_shape(self, input_shape: Any, reverse: bool = False) -> Any:

@@ -54,6 +54,7 @@ from meganeura.metrics.confusion import (
 )
 from meganeura.metrics.iou import BinaryIoU, IoU, MeanIoU, OneHotIoU, OneHotMeanIoU
 from meganeura.metrics.metric import Metric
+from meganeura.metrics.perplexity import Perplexity
 from meganeura.metrics.reduction import Mean, MeanMetricWrapper, Sum
 from meganeura.metrics.regression import (
     BinaryCrossentropy,
@@ -83,8 +84,8 @@ _CLASSES = (
     CategoricalCrossentropy, CategoricalHinge, ConcordanceCorrelation, CosineSimilarity, F1Score,
     FBetaScore, FalseNegatives, FalsePositives, Hinge, IoU, KLDivergence, LogCoshError, Mean,
     MeanAbsoluteError, MeanAbsolutePercentageError, MeanIoU, MeanMetricWrapper, MeanSquaredError,
-    MeanSquaredLogarithmicError, OneHotIoU, OneHotMeanIoU, PearsonCorrelation, Poisson, Precision,
-    PrecisionAtRecall, R2Score, Recall, RecallAtPrecision, RootMeanSquaredError,
+    MeanSquaredLogarithmicError, OneHotIoU, OneHotMeanIoU, PearsonCorrelation, Perplexity, Poisson,
+    Precision, PrecisionAtRecall, R2Score, Recall, RecallAtPrecision, RootMeanSquaredError,
     SensitivityAtSpecificity, SparseCategoricalAccuracy, SparseCategoricalCrossentropy,
     SparseTopKCategoricalAccuracy, SpecificityAtSensitivity, SquaredHinge, Sum,
     TopKCategoricalAccuracy, TrueNegatives, TruePositives,

@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from meganeura.models.finetuning import add_lora as add_lora
+from meganeura.models.finetuning import freeze as freeze
+from meganeura.models.finetuning import merge_lora as merge_lora
+from meganeura.models.finetuning import unfreeze as unfreeze
+from meganeura.models.finetuning import unmerge_lora as unmerge_lora
 from meganeura.models.functional import Functional as Functional
 from meganeura.models.model import Model as Model
 from meganeura.models.sequential import Sequential as Sequential

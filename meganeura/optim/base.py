@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ class Optimizer:
                          copied into the weights every `ema_overwrite_frequency` steps and at the end
     loss_scale_factor:   the loss is multiplied by it and the gradients are divided by it
     gradient_accumulation_steps: the weights move every n steps, by the mean of n gradients
+    learning_rate_multipliers: pattern -> factor, such as {"embed": 0.1}: weights whose path the
+                         pattern is found in learn at the rate times the factor; the first one counts
 
     A subclass defines `build(variables)`, which makes its variables, and
     `update_step(gradient, variable, learning_rate)`, which is written with `meganeura.ops` and
@@ -56,6 +59,7 @@ class Optimizer:
         ema_overwrite_frequency: int | None = None,
         loss_scale_factor: float | None = None,
         gradient_accumulation_steps: int | None = None,
+        learning_rate_multipliers: Mapping[str, float] | None = None,
         name: str | None = None,
         **unknown: Any,
     ):
@@ -90,6 +94,10 @@ class Optimizer:
         self.ema_overwrite_frequency = ema_overwrite_frequency
         self.loss_scale_factor = loss_scale_factor
         self.gradient_accumulation_steps = gradient_accumulation_steps
+        self.learning_rate_multipliers = dict(learning_rate_multipliers or {})
+        for pattern, factor in self.learning_rate_multipliers.items():
+            self._check_range(f"learning_rate_multipliers[{pattern!r}]", factor, 0, math.inf)
+            re.compile(pattern)
         self.built = False
         self._variables: list[Variable] = []
         self._trainable_variables: list[Variable] = []
@@ -372,7 +380,14 @@ class Optimizer:
     def _update_steps(self, grads: list[Node], variables: list[Variable]) -> None:
         rate = ops.cast(convert_to_node(self.learning_rate), "float32")
         for gradient, variable in zip(grads, variables, strict=True):
-            self.update_step(gradient, variable, rate)
+            self.update_step(gradient, variable, self._rate_of(variable, rate))
+
+    def _rate_of(self, variable: Variable, rate: Any) -> Any:
+        """The learning rate, times the first multiplier whose pattern the weight's path matches."""
+        for pattern, factor in self.learning_rate_multipliers.items():
+            if re.search(pattern, variable.path):
+                return rate if factor == 1 else ops.multiply(rate, float(factor))
+        return rate
 
     def update_step(self, gradient: Any, variable: Variable, learning_rate: Any) -> None:
         """Update one weight, with ops and `assign`; to be defined by a subclass."""
@@ -434,6 +449,7 @@ class Optimizer:
             decay = self._decay_of(variable)
             if decay is not None and self._use_weight_decay(variable):
                 rate = ops.cast(convert_to_node(self.learning_rate), "float32")
+                rate = self._rate_of(variable, rate)
                 weight = convert_to_node(variable)
                 variable.assign(
                     ops.subtract(weight, ops.multiply(ops.multiply(weight, decay), rate))
@@ -515,6 +531,8 @@ class Optimizer:
             "ema_overwrite_frequency loss_scale_factor gradient_accumulation_steps"
         )
         options = {name: getattr(self, name) for name in names.split()}
+        if self.learning_rate_multipliers:  # Keras does not know it
+            options["learning_rate_multipliers"] = dict(self.learning_rate_multipliers)
         return {"name": self.name, "learning_rate": rate, **options, **self._own_config()}
 
     def _own_config(self) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from meganeura.utils.objects import get_registered_name as get_registered_name
 from meganeura.utils.objects import get_registered_object as get_registered_object
 from meganeura.utils.objects import register_keras_serializable as register_keras_serializable
 from meganeura.utils.objects import serialize_keras_object as serialize_keras_object
+from meganeura.utils.packing import Packed as Packed
+from meganeura.utils.packing import pack_sequences as pack_sequences
 
 Sequence = PyDataset  # its name in Keras 2
 
