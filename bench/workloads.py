@@ -36,8 +36,6 @@ def convnet() -> Any:
 
 
 def transformer() -> Any:
-    from meganeura.zoo.attention import ScaledDotProduct
-
     length, width, heads, inner = 128, 256, 4, 1024
     x = inputs = mg.Input((length, width))
     for _ in range(2):
@@ -46,7 +44,7 @@ def transformer() -> Any:
             ops.reshape(layers.Dense(width)(h), (-1, length, heads, width // heads))
             for _ in range(3)
         )
-        x = x + layers.Dense(width)(ScaledDotProduct(causal=True)(q, k, v))
+        x = x + layers.Dense(width)(layers.ScaledDotProduct(causal=True)(q, k, v))
         h = layers.Dense(inner)(layers.LayerNormalization(epsilon=1e-3)(x))
         x = x + layers.Dense(width)(ops.gelu(h, approximate=False))
     return mg.Model(inputs, x)
