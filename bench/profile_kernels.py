@@ -1,6 +1,6 @@
 """Where a step's time goes: each kernel of a workload's plan, timed by itself.
 
-python bench/profile.py --only resnet50 [--kind infer] [--top 25] [--repeat 50]
+python bench/profile_kernels.py --only resnet50 [--kind infer] [--top 25] [--repeat 50]
 
 Every kernel is dispatched many times in a row on the buffers of the plan. The sum is what the device would
 need if nothing overlapped; the step, timed as a whole, shows what the gaps between kernels add.
