@@ -7,6 +7,7 @@ import time
 from meganeura.graph.node import Graph
 from meganeura.schedule.grouping import Grouping
 from meganeura.schedule.memory import assemble
+from meganeura.schedule.order import ordered
 from meganeura.schedule.plan import Buffer as Buffer
 from meganeura.schedule.plan import Kernel as Kernel
 from meganeura.schedule.plan import Limits as Limits
@@ -21,6 +22,7 @@ def schedule(graph: Graph, limits: Limits) -> Plan:
     templates.load()
     start = time.perf_counter()
     ready = prepared(graph, limits)
-    plan = assemble(ready, Grouping(ready, limits).ordered(), limits)
+    drafts = Grouping(ready, limits).finished()
+    plan = assemble(ready, ordered(ready, drafts, limits), limits)
     plan.statistics["schedule_seconds"] = time.perf_counter() - start
     return plan

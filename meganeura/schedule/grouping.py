@@ -51,7 +51,8 @@ def stored_nodes(graph: Graph, limits: Limits) -> dict[int, Node]:
         if REGISTRY[node.op].kind in ("template", "reduction"):
             stored[id(node)] = node
         if REGISTRY[node.op].kind == "template":
-            for x in node.inputs:
+            # a fused bias is read once for each output: it may be computed there
+            for x in node.inputs[: 2 if node.op.startswith("fused_") else None]:
                 base = _operand_base(x)
                 stored[id(base)] = base
     cost: dict[int, int] = {}
@@ -130,9 +131,18 @@ class Grouping:
         self.ancestors: list[int] = []
         self._readers: dict[int, list[int]] = defaultdict(list)
         self._scalars: list[int] = []
-        for node in graph.nodes():
-            if id(node) in self.stored and node.size and not self._is_leaf(node):
-                self._place(node)
+        self._roots = {id(n) for n in graph.roots}
+        placed = [
+            n for n in graph.nodes() if id(n) in self.stored and n.size and not self._is_leaf(n)
+        ]
+        self._needs = {id(n): depends(n, self.materialised) for n in placed}
+        #: Stored nodes that are computed from a stored node.
+        self._users: dict[int, list[int]] = defaultdict(list)
+        for node in placed:
+            for x in self._needs[id(node)]:
+                self._users[id(x)].append(id(node))
+        for node in placed:
+            self._place(node)
 
     def _is_leaf(self, node: Node) -> bool:
         return node.op in ("input", "state", "literal")
@@ -141,12 +151,12 @@ class Grouping:
         return id(node) in self.stored or self._is_leaf(node)
 
     def _place(self, node: Node) -> None:
-        needs = depends(node, self.materialised)
+        needs = self._needs[id(node)]
         needed = [self.owner[id(x)] for x in needs if id(x) in self.owner]
         kind = REGISTRY[node.op].kind
         if kind != "template":
             for d in self._candidates(node, needed, needs, kind):
-                if self._acyclic(d, needed) and self.drafts[d].try_add(node):
+                if self._acyclic(d, needed) and self.drafts[d].try_add(node, self._hidden(d, node)):
                     self._join(d, node, needed)
                     for x in needs:
                         self._readers[id(x)].append(d)
@@ -204,21 +214,16 @@ class Grouping:
             if self.ancestors[e] >> d & 1:
                 self.ancestors[e] |= bits
 
-    def ordered(self) -> list[Draft]:
-        """The drafts, each after those it needs, rewritten without what nobody reads."""
-        roots = {id(n) for n in self.graph.roots}
-        for d, draft in enumerate(self.drafts):
-            hidden = frozenset(
-                id(n)
-                for n in draft.outputs
-                if id(n) not in roots and all(r == d for r in self._outside(n))
-            )
-            if hidden:
-                draft.write(hidden)
+    def finished(self) -> list[Draft]:
+        """The drafts, each after those it needs."""
         position = sorted(
             range(len(self.drafts)), key=lambda d: (bin(self.ancestors[d]).count("1"), d)
         )
         return [self.drafts[d] for d in position]
 
-    def _outside(self, node: Node) -> list[int]:
-        return self._readers[id(node)]
+    def _hidden(self, d: int, node: Node) -> frozenset[int]:
+        """What kernel d need not store once it computes `node` too."""
+        own = {id(n) for n in (*self.drafts[d].outputs, node)}
+        return frozenset(
+            n for n in own if n not in self._roots and all(u in own for u in self._users[n])
+        )

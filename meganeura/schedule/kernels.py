@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 from meganeura.graph.node import Node
 from meganeura.ops.registry import REGISTRY
@@ -10,14 +11,7 @@ from meganeura.schedule import index as ix
 from meganeura.schedule.index import Index
 from meganeura.schedule.plan import Limits
 from meganeura.schedule.templates.base import ceil_div, fold_workgroups
-from meganeura.schedule.writer import (
-    STORAGE,
-    Bindings,
-    Unfusable,
-    Writer,
-    helpers_for,
-    literal,
-)
+from meganeura.schedule.writer import Bindings, Unfusable, Writer, literal
 
 Materialised = Callable[[Node], bool]
 
@@ -31,26 +25,41 @@ class Draft:
         self.outputs: list[Node] = [first]
         self.limits = limits
         self.materialised = materialised
-        self.text = ""
+        self.functions = ""
+        self.body = ""
+        self.group_size: tuple[int, int, int] = (1, 1, 1)
         self.workgroups: tuple[int, int, int] = (1, 1, 1)
         self.bindings: Bindings = Bindings(materialised)
         self.positions: dict[int, Index] = {}
 
-    def try_add(self, node: Node) -> bool:
-        """Take another node in, if the kernel can still be written and stays within the limits."""
-        before = (self.outputs, self.text, self.workgroups, self.bindings, self.positions)
+    def try_add(self, node: Node, hidden: frozenset[int] = frozenset()) -> bool:
+        """Take another node in, if the kernel can still be written and stays within the limits.
+
+        Outputs in `hidden` have no readers but this kernel's own: they are not stored any more."""
+        before = self._written()
         self.outputs = [*self.outputs, node]
         try:
-            self.write()
-            if len(self.bindings.nodes) <= max(self.limits.storage_buffers - 1, 2):
+            self.write(hidden)
+            if len(self.bindings.nodes) <= self.limits.storage_buffers:
                 return True
         except Unfusable:
             pass
-        self.outputs, self.text, self.workgroups, self.bindings, self.positions = before
+        for name, value in before.items():
+            setattr(self, name, value)
         return False
 
-    def stored(self, hidden: set[int] = frozenset()) -> list[Node]:  # type: ignore[assignment]
-        return [n for n in self.outputs if id(n) not in hidden]
+    def _written(self) -> dict[str, Any]:
+        """What `write` leaves behind."""
+        names = (
+            "outputs",
+            "functions",
+            "body",
+            "group_size",
+            "workgroups",
+            "bindings",
+            "positions",
+        )
+        return {name: getattr(self, name) for name in names}
 
     def write(self, hidden: frozenset[int] = frozenset()) -> None:
         """Write the text; nodes in `hidden` are computed but not stored."""
@@ -68,38 +77,28 @@ class Draft:
         self.positions[id(node)] = position
         if node.dtype == "bool":
             value = f"select(0u, 1u, {value})"
-        writer.lines.append(f"{name}[{writer._index(position)}] = {value};")
+        # after all reads of the scope: a state may be read by one output and written by another
+        writer.stores.append(f"{name}[{writer._index(position)}] = {value};")
 
-    def _module(self, bindings: Bindings, size: Sequence[int], functions: str, body: str) -> str:
-        lines = []
-        for i, node in enumerate(bindings.nodes):
-            access = "read_write" if id(node) in bindings.written else "read"
-            kind = "vec4<f32>" if id(node) in bindings.quads else STORAGE[node.dtype]
-            lines.append(f"@group(0) @binding({i}) var<storage, {access}> b{i}: array<{kind}>;")
-        group = ", ".join(map(str, size))
-        text = "\n".join([*lines, functions])
-        return f"""{helpers_for(text + body)}
-{text}
-@compute @workgroup_size({group})
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>,
-        @builtin(local_invocation_index) thread: u32) {{
-{body}
-}}
-"""
+    def _finish(
+        self, bindings: Bindings, size: tuple[int, int, int], functions: str, body: str
+    ) -> None:
+        self.bindings = bindings
+        self.group_size, self.functions, self.body = size, functions, body
 
 
 class MapDraft(Draft):
     """One invocation per element; all outputs have one shape."""
 
-    def try_add(self, node: Node) -> bool:
+    def try_add(self, node: Node, hidden: frozenset[int] = frozenset()) -> bool:
         if node.shape != self.outputs[0].shape or "uint8" in (node.dtype, self.outputs[0].dtype):
             return False
-        return super().try_add(node)
+        return super().try_add(node, hidden)
 
     def write(self, hidden: frozenset[int] = frozenset()) -> None:
         bindings, own = self._start()
         first = self.outputs[0]
-        size = 64 if self.limits.software else min(256, self.limits.invocations)
+        size = 32 if self.limits.software else min(256, self.limits.invocations)
         writer = Writer(bindings)
         writer.local = own
         if first.dtype == "uint8":
@@ -119,8 +118,7 @@ class MapDraft(Draft):
                 writer.given[id(node)] = (at, value)
                 if id(node) not in hidden:
                     self._store(writer, node, value, i)
-        self.bindings = bindings
-        self.text = self._module(bindings, (size, 1, 1), "", "\n".join(writer.lines))
+        self._finish(bindings, (size, 1, 1), "", "\n".join([*writer.lines, *writer.stores]))
 
     def _bytes(self, writer: Writer, node: Node, size: int) -> None:
         """Four bytes to a word: one invocation writes a word."""

@@ -48,11 +48,24 @@ def prepared(graph: Graph, limits: Limits) -> Graph:
             alone.add(id(found))
         else:
             alone.discard(id(found))
+    position = {id(n): i for i, n in enumerate(graph.states)}
+    saved: dict[int, Node] = {}
+
+    def root(node: Node) -> Node:
+        """A state that changes is read before that by a kernel of its own: as an output, or as what
+        another state becomes."""
+        made = new[id(node)]
+        if position.get(id(made)) not in graph.updates:
+            return made
+        if id(made) not in saved:
+            saved[id(made)] = make("broadcast_to", made, shape=made.shape)
+        return saved[id(made)]
+
     return Graph(
         graph.inputs,
-        [new[id(n)] for n in graph.outputs],
+        [root(n) for n in graph.outputs],
         graph.states,
-        {i: new[id(n)] for i, n in graph.updates.items()},
+        {i: root(n) for i, n in graph.updates.items() if new[id(n)] is not graph.states[i]},
     )
 
 
@@ -120,7 +133,7 @@ def _split(node: Node, limits: Limits) -> Node | None:
     rows = math.prod(x.shape[i] for i in kept)
     along = bool(axes) and max(axes) == x.ndim - 1
     lanes = 1 if limits.software else 256 if along else 8
-    wanted = 64 if limits.software else 32768
+    wanted = 32 if limits.software else 32768
     if length < 1024 or rows * lanes >= wanted:
         return None
     chunks = min(length // (64 * lanes) or 1, max(wanted // (rows * lanes), 1), 512)

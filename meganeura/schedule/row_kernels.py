@@ -65,14 +65,14 @@ class RowDraft(Draft):
         self.rows = math.prod(self.full[i] for i in self.kept)
         self.length = math.prod(self.full[i] for i in self.axes)
 
-    def try_add(self, node: Node) -> bool:
+    def try_add(self, node: Node, hidden: frozenset[int] = frozenset()) -> bool:
         if node.op in _FOLDS or node.op in ("argmax", "argmin"):
             same = node.inputs[0].shape == self.full and tuple(node.attributes["axes"]) == self.axes
             if not same or self.length == 0:
                 return False
         elif node.dtype == "uint8" or (node.shape != self.full and node.size != self.rows):
             return False
-        return super().try_add(node)
+        return super().try_add(node, hidden)
 
     def _is_reduction(self, node: Node) -> bool:
         return REGISTRY[node.op].kind == "reduction"
@@ -128,8 +128,7 @@ class RowDraft(Draft):
         functions = "\n".join(
             f"var<workgroup> shared_{t}: array<{t}, {threads}>;" for t in sorted(shared)
         )
-        self.bindings = bindings
-        self.text = self._module(bindings, (threads, 1, 1), functions, "\n".join(writer.lines))
+        self._finish(bindings, (threads, 1, 1), functions, "\n".join(writer.lines))
 
     def _arrangement(self) -> tuple[int, int]:
         """Threads to a row, and rows to a workgroup.
@@ -138,7 +137,7 @@ class RowDraft(Draft):
         memory, else along the rows.
         """
         if self.limits.software:
-            return 1, 32
+            return 1, 16 if self.rows < 64 else 32  # two cores have work
         along = bool(self.axes) and max(self.axes) == len(self.full) - 1
         if along and self.length >= 128:
             return min(256 if self.length >= 1024 else 64, self.limits.invocations), 1
@@ -218,11 +217,11 @@ class RowDraft(Draft):
             inner = writer.fork("w_")
             self._store(inner, node, value, ix.var("r", self.rows))
             test = " && ".join(filter(None, ("lane == 0u", self.live)))
-            self.last_lines += [f"if ({test}) {{", *inner.lines, "}"]
+            self.last_lines += [f"if ({test}) {{", *inner.lines, *inner.stores, "}"]
         else:
             inner = writer.fork("w_")
             self._store(inner, node, value, ix.var("r", self.rows))
-            self.last_lines += inner.lines
+            self.last_lines += [*inner.lines, *inner.stores]
 
     def _name(self, node: Node) -> str:
         return f"acc{next(i for i, n in enumerate(self.outputs) if n is node)}"
@@ -324,6 +323,7 @@ class RowDraft(Draft):
             if id(node) not in hidden:
                 self._store(loop, node, value, ix.ravel(place, node.shape))
             done.add(id(node))
-        body = [f"if ({self.live}) {{", *loop.lines, "}"] if self.live else loop.lines
+        body = [*loop.lines, *loop.stores]
+        body = [f"if ({self.live}) {{", *body, "}"] if self.live else body
         writer.lines += [*body, "}"]
         return done

@@ -11,11 +11,7 @@ from meganeura.schedule.index import Index
 from meganeura.schedule.kernels import Draft, Materialised, compute
 from meganeura.schedule.plan import Limits
 from meganeura.schedule.templates.base import TEMPLATES, KernelBody
-from meganeura.schedule.writer import (
-    Bindings,
-    Writer,
-    view,
-)
+from meganeura.schedule.writer import Bindings, Unfusable, Writer, view
 
 
 def product_of(node: Node) -> tuple[Node, list[Node]]:
@@ -42,14 +38,14 @@ class TemplateDraft(Draft):
         self.node = self.plain
         self.inputs = list(self.plain.inputs)
 
-    def try_add(self, node: Node) -> bool:
+    def try_add(self, node: Node, hidden: frozenset[int] = frozenset()) -> bool:
         if (
             node.size != self.plain.size
             or node.dtype == "uint8"
             or REGISTRY[node.op].kind != "pointwise"
         ):
             return False
-        return super().try_add(node)
+        return super().try_add(node, hidden)
 
     # What a template sees of its operands.
     def load(self, operand: int) -> str:
@@ -111,6 +107,8 @@ class TemplateDraft(Draft):
             for i in range(len(self.inputs))
             if f"load_{i}(" in text or self._computes_quads(text, i)
         ]
+        #: What operands are read from, at elements that other invocations may write.
+        self.operands = set(bindings.reads)
         functions.append(self._store_function(bindings, own, hidden))
         # A buffer is read in quads where nothing else of this kernel reads or writes it.
         taken = {id(n) for n in bindings.nodes}
@@ -125,8 +123,7 @@ class TemplateDraft(Draft):
                 f"{self.plain.op} of shape {self.plain.shape} needs {self.workgroups} workgroups, and the device "
                 f"offers {self.limits.workgroups} in a dimension; use a smaller batch"
             )
-        self.bindings = bindings
-        self.text = self._module(
+        self._finish(
             bindings, body.workgroup_size, "\n".join([*functions, body.declarations]), body.body
         )
 
@@ -155,6 +152,7 @@ class TemplateDraft(Draft):
                 f"fn load4_{operand}({parameters}) -> vec4<f32> {{ return vec4<f32>({values}); }}"
             )
         source, position = found
+        self.operands.add(id(source))
         name = bindings.name(source)
         if id(source) in taken:
             inner = ", ".join(f"{name}[at + {e}u]" for e in range(4))
@@ -170,19 +168,47 @@ class TemplateDraft(Draft):
         at = tuple(ix.var(f"c{i}", n) for i, n in enumerate(shape))
         writer.local = {*own, id(self.plain)}
         writer.given[id(self.plain)] = (at, "value")
-        flat = ix.ravel(at, shape)
         for n, node in enumerate(self.outputs):
             if n == 0:
                 value = "value" if self.tail is None else compute(writer, self.tail, at)
                 writer.given[id(node)] = (at, value)
                 where = at
             else:
-                where = ix.unravel(flat, node.shape)
+                where = self._place(writer, node)
                 value = compute(writer, node, where)
                 writer.given[id(node)] = (where, value)
             if id(node) not in hidden:
-                self._store(writer, node, value, flat)
+                self._store(writer, node, value, ix.ravel(where, node.shape))
         parameters = ", ".join(
             [*(f"c{i}: u32" for i in range(len(shape))), f"value: {WGSL_TYPES[self.plain.dtype]}"]
         )
-        return "fn store({}) {{\n{}\n}}".format(parameters, "\n".join(writer.lines))
+        lines = "\n".join([*writer.lines, *writer.stores])
+        return f"fn store({parameters}) {{\n{lines}\n}}"
+
+    def _place(self, writer: Writer, node: Node) -> tuple[Index, ...]:
+        """Where in `node` the element is that this invocation has: the way from what is given up to
+        `node`, through every transpose and reshape."""
+        way: dict[int, Node] = {}
+        waiting, start = [node], None
+        while waiting and start is None:
+            above = waiting.pop(0)
+            for x in above.inputs:
+                if id(x) in way or (x.size != node.size and id(x) not in writer.given):
+                    continue
+                way[id(x)] = above
+                if id(x) in writer.given and x.size == node.size:
+                    start = x
+                    break
+                if not writer.bindings.materialised(x):
+                    waiting.append(x)
+        if start is None:
+            raise Unfusable
+        at, below = writer.given[id(start)][0], start
+        while below is not node:
+            above = way[id(below)]
+            if above.op == "transpose":
+                at = tuple(at[a] for a in above.attributes["axes"])
+            elif above.shape != below.shape:
+                at = ix.unravel(ix.ravel(at, below.shape), above.shape)
+            below = above
+        return at

@@ -40,6 +40,10 @@ class Bindings:
         #: (node id, linear index) of every element that is read
         self.reads: dict[int, set[Index]] = {}
 
+    def element(self, node: Node) -> str:
+        """The type of the array's elements."""
+        return "vec4<f32>" if id(node) in self.quads else STORAGE[node.dtype]
+
     def name(self, node: Node) -> str:
         known = self._names.get(id(node))
         if known is None:
@@ -72,6 +76,7 @@ class Writer:
     def __init__(self, bindings: Bindings, prefix: str = "v"):
         self.bindings = bindings
         self.lines: list[str] = []
+        self.stores: list[str] = []
         self.prefix = prefix
         self.memo: dict[tuple[int, tuple[Index, ...]], str] = {}
         self._names: dict[str, str] = {}

@@ -81,7 +81,6 @@ def without(name: str, condition: str) -> Rule:
         ("exact gelu", "(bell b x)"),
         ("multiply constants", "(< s 1e30)"),
         ("second bias of a product", "(= 1 (rank kv))"),
-        ("scale into the weights of a convolution", "(= 1 (rank kv))"),
     ],
 )
 def test_a_missing_condition_is_caught(name: str, condition: str) -> None:

@@ -1,0 +1,76 @@
+"""States that are read and written in one step, on the adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import registry_checks as checks
+from rewrite_checks import leaf
+
+from meganeura.graph.node import Graph, Node
+from meganeura.ops.registry import make
+
+pytest.importorskip("wgpu")
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Iterator[Any]:
+    yield from checks.wgpu_backend()
+
+
+def run(gpu: Any, graph: Graph, states: list[np.ndarray], times: int = 1) -> list[np.ndarray]:
+    """Outputs of the last run, then the states."""
+    executable = gpu.compile(graph)
+    held = [gpu.upload(s) for s in states]
+    outputs = [executable.run([], held) for _ in range(times)][-1]
+    nodes: list[Node] = [*graph.outputs, *graph.states]
+    return [
+        gpu.download(h, n.shape, n.dtype) for h, n in zip([*outputs, *held], nodes, strict=True)
+    ]
+
+
+A, B = np.arange(4, dtype="float32"), np.arange(4, dtype="float32") * -2 + 1
+
+
+def states(count: int = 2) -> list[Node]:
+    return [leaf((4,), op="state", name=f"s{i}") for i in range(count)]
+
+
+def test_two_states_change_places(gpu: Any) -> None:
+    a, b = states()
+    found = run(gpu, Graph([], [], [a, b], {0: b, 1: a}), [A, B], times=3)
+    np.testing.assert_array_equal(found, [B, A])
+
+
+def test_an_output_has_the_old_value(gpu: Any) -> None:
+    (a,) = states(1)
+    found = run(gpu, Graph([], [a], [a], {0: make("negative", a)}), [A])
+    np.testing.assert_array_equal(found, [A, -A])
+
+
+def test_an_old_value_goes_to_another_state(gpu: Any) -> None:
+    """Each becomes the next one's old value; the first is overwritten without being read."""
+    a, b, c = states(3)
+    ones = make("broadcast_to", make("constant", value=1.0, dtype="float32"), shape=(4,))
+    found = run(gpu, Graph([], [], [a, b, c], {0: ones, 1: a, 2: b}), [A, B, A], times=2)
+    np.testing.assert_array_equal(found, [np.ones(4), np.ones(4), A])
+
+
+def test_one_kernel_reads_and_overwrites_at_the_same_element(gpu: Any) -> None:
+    """The value that does not need the state is written after the one that does was computed."""
+    a, b = states()
+    new, sine = make("tanh", b), make("sin", make("add", a, b))
+    found = run(gpu, Graph([], [sine], [a, b], {0: new}), [A, B])
+    np.testing.assert_allclose(found, [np.sin(A + B), np.tanh(B), B], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_product_with_itself(gpu: Any, flip: bool) -> None:
+    w = leaf((4, 4), op="state", name="w")
+    start = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
+    new = make("matmul", w, w, transpose_a=flip, transpose_b=False)
+    (found,) = run(gpu, Graph([], [], [w], {0: new}), [start])
+    np.testing.assert_allclose(found, (start.T if flip else start) @ start, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,106 @@
+"""Dispatches, memory and bindings of whole models, from their plans alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meganeura import ops
+from meganeura.graph.trace import Trace
+from meganeura.schedule import Limits, Plan, schedule
+from meganeura.variable import Variable
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+import dispatches  # noqa: E402
+
+_plans: dict[tuple[str, str], dict[str, Any]] = {}
+
+
+def plan_of(workload: str, kind: str, device: str = "software") -> Any:
+    """Both steps of a workload are planned at once, and kept."""
+    if (workload, device) not in _plans:
+        kinds = [k for w, k, _ in dispatches.ROWS.values() if w == workload]
+        found = dispatches.planned(workload, kinds, dispatches.DEVICES[device])
+        _plans[workload, device] = found
+    return _plans[workload, device][kind]
+
+
+def check_plan(plan: Plan, limits: Limits) -> None:
+    """What the device asks of every plan, and that nothing is overwritten while it is needed."""
+    for kernel in plan.kernels:
+        buffers = [b for b, _ in kernel.bindings]
+        assert len(set(buffers)) == len(buffers) <= limits.storage_buffers
+        assert max(kernel.workgroups) <= limits.workgroups
+    written: set[int] = {b.id for b in plan.buffers if b.role in ("input", "state", "constant")}
+    for kernel in plan.kernels:
+        for buffer, writes in kernel.bindings:
+            assert writes or buffer in written, f"{kernel.name} reads what nobody wrote"
+        written |= {b for b, writes in kernel.bindings if writes}
+
+
+#: Rows that are not where they are wanted yet: dispatches, and how far memory is above the least.
+_PENDING = {
+    "Keras's MNIST convnet, Adam, training": (25, 1.25),
+    "U-Net small, inference": (75, 1.2),
+    "SmolVLA expert, inference": (167, 1.15),
+    "SmolLM2-135M, length 128, prefill": (333, 1.15),
+}
+
+
+@pytest.mark.parametrize("row", dispatches.ROWS)
+def test_dispatches_and_memory(row: str) -> None:
+    workload, kind, most = dispatches.ROWS[row]
+    most, over = _PENDING.get(row, (most, 1.15))
+    executable = plan_of(workload, kind)
+    report = executable.report()
+    assert report["dispatches"] == len(executable.plan.kernels) <= most
+    least = report["least_bytes"]
+    assert least <= report["temporary_bytes"] <= over * least + 4096
+    check_plan(executable.plan, dispatches.DEVICES["software"])
+
+
+@pytest.mark.parametrize("workload", ["mlp_b32_sgd", "convnet_b128_adam", "unet_tiny_b4_adam"])
+@pytest.mark.parametrize("device", ["gpu", "small"])
+def test_plans_for_other_devices(workload: str, device: str) -> None:
+    limits = dispatches.DEVICES[device]
+    for executable in dispatches.planned(workload, ["train", "predict"], limits).values():
+        check_plan(executable.plan, limits)
+
+
+def test_a_state_that_a_product_reads_is_not_overwritten() -> None:
+    """Other rows of the product still read it."""
+    w = Variable(np.zeros((4, 4), "float32"), name="w")
+    with Trace() as trace:
+        a = trace.input((4, 4), "float32")
+        w.assign(ops.matmul(w.value, a))
+        graph = trace.graph([])
+    plan = schedule(graph, Limits())
+    assert [k.name for k in plan.kernels][-1] == "copy"
+
+
+def test_the_old_value_is_read_before_it_is_overwritten() -> None:
+    """Two readers of a state and its update: no copy, and the update comes last."""
+    w = Variable(np.zeros((8, 4), "float32"), name="w")
+    with Trace() as trace:
+        a, b = trace.input((3, 8), "float32"), trace.input((4, 8), "float32")
+        old = w.value
+        w.assign(old - 0.5 * ops.transpose(b))
+        graph = trace.graph([ops.matmul(a, old), ops.matmul(old, b)])
+    plan = schedule(graph, Limits())
+    state = plan.states[0]
+    uses = [dict(k.bindings).get(state) for k in plan.kernels]
+    assert "copy" not in [k.name for k in plan.kernels]
+    assert uses[-1] is True
+    assert not any(uses[:-1])
+
+
+def test_independent_kernels_share_a_dispatch() -> None:
+    with Trace() as trace:
+        x = trace.input((6, 8), "float32")
+        weights = [trace.input((8, n), "float32") for n in (8, 5, 16)]
+        graph = trace.graph([ops.matmul(x, w) for w in weights])
+    assert len(schedule(graph, Limits(software=True)).kernels) == 1
