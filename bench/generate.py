@@ -143,7 +143,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=256)
     parser.add_argument("--modes", default="eager,static", help="how transformers decodes")
     parser.add_argument("--no-training", action="store_true", help="leave the training step out")
-    parser.add_argument("--calls", type=int, default=20, help="training steps in each of five blocks")
+    parser.add_argument(
+        "--calls", type=int, default=20, help="training steps in each of five blocks"
+    )
     parser.add_argument("--json", help="write the figures to this file as well")
     arguments = parser.parse_args()
     config = dataclasses.replace(SMOLLM2_135M, layers=arguments.layers)

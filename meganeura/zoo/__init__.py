@@ -13,6 +13,8 @@ from meganeura import identifiers
 #: Module -> the names in it; loaded when first asked for.
 _MODULES: dict[str, str] = {
     "bert": "BertConfig bert_classifier",
+    "audio": "log_mel",
+    "diffusion": "DenoiserConfig Diffusion denoiser",
     "families": "gemma llama3 mistral phi3 qwen2 qwen3 smollm2 tinyllama",
     "generation": "LanguageModel",
     "gpt2": "GPT2Config gpt2",

@@ -123,3 +123,22 @@ def _prepared(name: str, folder: Path) -> dict[str, list[int]]:
     (folder / "config.json").write_text(json.dumps(entry["config"]))
     shapes: dict[str, list[int]] = entry["tensors"]
     return shapes
+
+
+def test_sound_is_heard_as_whisper_hears_it() -> None:
+    from meganeura.zoo.audio import log_mel
+
+    time = np.arange(16000) / 16000
+    sound = np.sin(2 * np.pi * 1000 * time) * (time > 0.25)
+    found = log_mel(sound, seconds=1.5)
+    assert found.shape == (150, 80) and found.dtype == np.float32
+    assert np.argmax(found[50]) == 26  # the band around 1000 Hz
+    assert found.max() - found.min() <= 2.0 + 1e-6  # eight powers of ten, over four
+    assert np.allclose(found[:20], found.min())
+    with pytest.raises(ValueError, match="not empty"):
+        log_mel(np.zeros((2, 0)))
+    pytest.importorskip("transformers")
+    from transformers import WhisperFeatureExtractor
+
+    theirs = WhisperFeatureExtractor(feature_size=80)(sound, sampling_rate=16000)
+    np.testing.assert_allclose(log_mel(sound), theirs["input_features"][0].T, atol=1e-4)
