@@ -1,0 +1,219 @@
+"""Run Keras's own tests, read from the installed `keras` package, against meganeura.
+
+    python scripts/keras_suite.py [--area losses,metrics] [--list failed] [--write]
+
+Imports are rewritten to meganeura's public names in memory. tests/keras_suite/AREA.txt names the cases that are
+expected to fail, each with its reason; a case that fails and is not named there, or that is named there and
+passes, makes this command fail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import functools
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LISTS = ROOT / "tests" / "keras_suite"
+
+#: area: (test modules below keras/src, cases that real Keras with PyTorch passes through such a shim)
+AREAS: dict[str, tuple[tuple[str, ...], int]] = {
+    "activations": (("activations/*", "constraints/*"), 68),
+    "regularizers": (("regularizers/*",), 33),
+    "initializers": (("initializers/*",), 60),
+    "losses": (("losses/*",), 165),
+    "metrics": (("metrics/*",), 381),
+    "optimizers": (("optimizers/*", "optimizers/schedules/*"), 222),
+    "pooling": (("layers/pooling/*",), 0),
+    "reshaping": (("layers/reshaping/*",), 0),
+    "merging": (("layers/merging/*",), 0),
+    "regularization": (("layers/regularization/*",), 0),
+    "normalization": (("layers/normalization/*",), 0),
+    "convolutional": (("layers/convolutional/*",), 59),
+    "recurrent": (("layers/rnn/*",), 58),
+    "attention": (("layers/attention/*",), 78),
+    "core": (("layers/core/*",), 158),
+    "preprocessing": (("layers/preprocessing/*",), 0),
+    "models": (("models/*",), 128),
+    "callbacks": (("callbacks/*",), 27),
+}
+
+
+@functools.cache
+def source() -> Path:
+    spec = importlib.util.find_spec("keras")
+    if spec is None or spec.origin is None:
+        sys.exit("the package keras is not installed: pip install 'meganeura[keras-suite]'")
+    return Path(spec.origin).parent / "src"
+
+
+def is_module(parts: list[str]) -> bool:
+    path = source().joinpath(*parts)
+    return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+class _Imports(ast.NodeTransformer):
+    """`from keras.src.x import y` becomes `y = resolve("keras.src.x", "y")`."""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.AST]:
+        module = node.module or ""
+        if module == "keras" or module.startswith("keras."):
+            found: list[ast.AST] = []
+            for alias in node.names:
+                call = f"keras_shim.resolve({module!r}, {alias.name!r})"
+                if module.endswith("_test"):
+                    found += self._from_test(module, alias)
+                    continue
+                found += ast.parse(f"{alias.asname or alias.name} = {call}").body
+            return found
+        if module.split(".")[0] in ("tensorflow", "jax", "grain", "conftest"):
+            return [
+                s
+                for a in node.names
+                for s in ast.parse(f"{a.asname or a.name} = keras_suite.Absent()").body
+            ]
+        return node
+
+    def _from_test(self, module: str, alias: ast.alias) -> list[ast.AST]:
+        name = module.removeprefix("keras.src.").replace(".", "__")
+        return list(ast.parse(f"from {name} import {alias.name}").body)
+
+    def visit_Import(self, node: ast.Import) -> ast.AST | list[ast.AST]:
+        found: list[ast.AST] = []
+        for alias in node.names:
+            head = alias.name.split(".")[0]
+            if head == "keras":
+                found += ast.parse(f"{alias.asname or 'keras'} = keras_shim.mg").body
+            elif head in ("tensorflow", "jax", "grain", "torch"):
+                found += ast.parse(f"{alias.asname or head} = keras_suite.Absent()").body
+            else:
+                found.append(ast.Import([alias]))
+        return found
+
+
+class Absent:
+    """Stands for a package that the tests of some backends want."""
+
+    def __getattr__(self, name: str) -> Absent:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        import unittest
+
+        if len(args) == 1 and callable(args[0]) and not kwargs:
+            return args[0]  # a decorator
+        raise unittest.SkipTest("wants a package of another backend")
+
+
+def rewritten(path: Path) -> str:
+    tree = ast.fix_missing_locations(_Imports().visit(ast.parse(path.read_text("utf-8"))))
+    return "import keras_shim, keras_suite\n" + ast.unparse(tree)
+
+
+def run(area: str) -> dict[str, tuple[str, str]]:
+    """Case -> (passed, failed or skipped; the first line of what it said)."""
+    results: dict[str, tuple[str, str]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        names = []
+        for path in sorted(source().rglob("*_test.py")):
+            name = "__".join(path.relative_to(source()).with_suffix("").parts)
+            (Path(folder) / f"{name}.py").write_text(rewritten(path), "utf-8")
+            if any(path.relative_to(source()).match(p) for p in AREAS[area][0]):
+                names.append(f"{name}.py")
+        report = Path(folder) / "report.xml"
+        (Path(folder) / "pytest.ini").write_text(
+            "[pytest]\npython_files = *_test.py\nmarkers =\n    requires_trainable_backend\n"
+        )
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(
+                [folder, str(ROOT / "scripts"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+            ),
+            "MEGANEURA_BACKEND": os.environ.get("MEGANEURA_BACKEND", "numpy"),
+        }
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--continue-on-collection-errors",
+                   "-W", "ignore", f"--junitxml={report}", *names]  # fmt: skip
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        if not report.is_file():
+            sys.exit(f"{area}: pytest made no report\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
+            name = f"{case.get('classname')}.{case.get('name')}".replace("__", "/")
+            kind, text = "passed", ""
+            for child in case:
+                if child.tag in ("failure", "error"):
+                    kind, text = (
+                        "failed",
+                        (child.get("message") or "").splitlines()[0][:200]
+                        if child.get("message")
+                        else "",
+                    )
+                elif child.tag == "skipped":
+                    kind, text = "skipped", (child.get("message") or "")[:200]
+            results[re.sub(r"0x[0-9a-f]+", "0x", name)] = (kind, text)
+    return results
+
+
+def expected(area: str) -> dict[str, str]:
+    path = LISTS / f"{area}.txt"
+    if not path.is_file():
+        return {}
+    lines = [
+        line for line in path.read_text("utf-8").splitlines() if line and not line.startswith("#")
+    ]
+    return dict(line.split("\t", 1) for line in lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--area", default=",".join(AREAS))
+    parser.add_argument("--list", default="", help="print these cases: failed, skipped, passed")
+    parser.add_argument(
+        "--write", action="store_true", help="write the failed cases where none are listed yet"
+    )
+    arguments = parser.parse_args()
+    bad = 0
+    total = {"passed": 0, "listed": 0, "failed": 0, "skipped": 0}
+    print(f"{'area':16s} {'passed':>7s} {'listed':>7s} {'failed':>7s} {'skipped':>8s}")
+    for area in arguments.area.split(","):
+        results, known = run(area), expected(area)
+        failed = {n: t for n, (k, t) in results.items() if k == "failed"}
+        new = {n: t for n, t in failed.items() if n not in known}
+        healed = [n for n in known if n in results and results[n][0] == "passed"]
+        count = {k: sum(v[0] == k for v in results.values()) for k in ("passed", "skipped")}
+        row = {**count, "listed": len(failed) - len(new), "failed": len(new)}
+        for key, value in row.items():
+            total[key] += value
+        print(
+            f"{area:16s} {row['passed']:7d} {row['listed']:7d} {row['failed']:7d} {row['skipped']:8d}",
+            flush=True,
+        )
+        for name, (kind, text) in results.items():
+            if kind in arguments.list.split(",") and not (kind == "failed" and name in known):
+                print(f"    {name}: {text}")
+        for name in healed:
+            print(f"    passes now, take it off the list: {name}")
+        if arguments.write:
+            lines = sorted({**known, **{n: f"? {t}" for n, t in new.items()}}.items())
+            LISTS.mkdir(exist_ok=True)
+            (LISTS / f"{area}.txt").write_text(
+                "".join(f"{n}\t{t}\n" for n, t in lines if n not in healed)
+            )
+        bad += len(new) + len(healed)
+    print(
+        f"{'total':16s} {total['passed']:7d} {total['listed']:7d} {total['failed']:7d} {total['skipped']:8d}"
+    )
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
