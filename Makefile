@@ -3,13 +3,14 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: train test lint types unit example-mnist onnx-suite bench clean help
+.PHONY: train test lint types unit example-mnist keras-suite onnx-suite bench clean help
 
 help:
 	@echo "make train          set up, then train a convnet on real digits"
 	@echo "make test           set up, then lint, type-check and run the tests"
 	@echo "make example-mnist  the same on MNIST (DATA=folder with IDX files where there is no network)"
 	@echo "make bench          the benchmarks, beside PyTorch where it is installed"
+	@echo "make keras-suite    Keras's own tests against meganeura (AREA=losses,metrics for some)"
 	@echo "make onnx-suite     ONNX's own node tests: what passes, and why the rest is skipped"
 	@echo "make clean          remove the virtual environment and caches"
 
@@ -29,6 +30,10 @@ types: $(STAMP)
 
 unit: $(STAMP)
 	@$(PYTHON) -m pytest -n 2 -q
+
+keras-suite: $(STAMP)
+	@$(PYTHON) -m pip install --quiet --editable '.[keras-suite]'
+	@$(PYTHON) scripts/keras_suite.py $(if $(AREA),--area $(AREA)) --list failed
 
 onnx-suite: $(STAMP)
 	@$(PYTHON) scripts/onnx_suite.py --list all --least 1000

@@ -12,7 +12,7 @@ _NAMES: dict[str, str] = {
     **{
         name: ""
         for name in (
-            "activations backend callbacks config constraints datasets dtypes graph initializers layers "
+            "activations backend callbacks config constraints datasets dtype_policies dtypes graph initializers layers "
             "losses metrics models onnx ops optim optimizers random regularizers saving tree utils zoo"
         ).split()
     },

@@ -41,10 +41,8 @@ class ReLU(_Pointwise):
     ):
         super().__init__(**kwargs)
         self.max_value = None if max_value is None else self._number("max_value", max_value, 0)
-        self.negative_slope = self._number(
-            "negative_slope", 0.0 if negative_slope is None else negative_slope, 0
-        )
-        self.threshold = self._number("threshold", 0.0 if threshold is None else threshold, 0)
+        self.negative_slope = self._number("negative_slope", negative_slope, 0)
+        self.threshold = self._number("threshold", threshold, 0)
 
     def call(self, inputs: Any) -> Any:
         return activations.relu(inputs, self.negative_slope, self.max_value, self.threshold)

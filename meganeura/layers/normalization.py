@@ -305,6 +305,10 @@ class GroupNormalization(_Affine):
         super().__init__(axis, epsilon, *args, **kwargs)
         if not isinstance(axis, int):
             raise ValueError(f"layer {self.name!r}: axis must be one integer, got {axis!r}")
+        if isinstance(groups, bool) or not isinstance(groups, int) or (groups < 1 and groups != -1):
+            raise ValueError(
+                f"layer {self.name!r}: groups must be a positive integer, or -1 for one to each channel, not {groups!r}"
+            )
         self.groups = groups
 
     def build(self, input_shape: Any) -> None:

@@ -95,6 +95,8 @@ class RepeatVector(Layer):
         super().__init__(**kwargs)
         if not isinstance(n, int):
             raise TypeError(f"layer {self.name!r}: n must be an integer, not {n!r}")
+        if n < 1:
+            raise ValueError(f"layer {self.name!r}: n must be at least 1, not {n}")
         self.n = n
         self.input_spec = InputSpec(ndim=2)
 

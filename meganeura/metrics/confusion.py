@@ -191,6 +191,8 @@ class _Share(Metric):
             "tp": self.add_variable(shape, name="true_positives"),
             self.other: self.add_variable(shape, name=self.other_name),
         }
+        self.true_positives = self._counts["tp"]
+        setattr(self, self.other_name, self._counts[self.other])
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         update_counts(
@@ -244,6 +246,8 @@ class FourCounts(Metric):
             "fn": "false_negatives",
         }
         self._counts = {k: self.add_variable(shape, name=name) for k, name in names.items()}
+        for k, name in names.items():
+            setattr(self, name, self._counts[k])
 
     def _nodes(self) -> tuple[Any, Any, Any, Any]:
         tp, fp, tn, fn = (convert_to_node(self._counts[k]) for k in ("tp", "fp", "tn", "fn"))

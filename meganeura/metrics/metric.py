@@ -55,7 +55,7 @@ class Metric:
 
     def __init__(self, dtype: Any = None, name: str | None = None):
         self.name = name or auto_name(type(self).__name__)
-        self.dtype = dtype_name(dtype)
+        self.dtype = self._dtype = dtype_name(dtype)
         self._variables: list[Variable] = []
 
     def add_variable(

@@ -54,8 +54,15 @@ def save_model(model: Any, filepath: Any, overwrite: bool = True, **kwargs: Any)
     model.save(filepath, overwrite=overwrite, **kwargs)
 
 
-def clone_model(model: Any, input_tensors: Any = None, clone_function: Any = None) -> Any:
+def clone_model(
+    model: Any,
+    input_tensors: Any = None,
+    clone_function: Any = None,
+    call_function: Any = None,
+    recursive: bool = False,
+    **kwargs: Any,
+) -> Any:
     """A model of the same structure with new weights; see `meganeura.models.cloning.clone`."""
     from meganeura.models.cloning import clone
 
-    return clone(model, input_tensors, clone_function)
+    return clone(model, input_tensors, clone_function, call_function, recursive, **kwargs)

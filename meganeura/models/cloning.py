@@ -20,12 +20,18 @@ from meganeura.symbolic import KerasTensor
 
 
 def clone(
-    model: Any, input_tensors: Any = None, clone_function: Callable[[Layer], Layer] | None = None
+    model: Any,
+    input_tensors: Any = None,
+    clone_function: Callable[[Layer], Layer] | None = None,
+    call_function: Callable[..., Any] | None = None,
+    recursive: bool = False,
 ) -> Any:
     """A model like `model`, whose layers are made anew from their configs.
 
     input_tensors:   KerasTensors to wire the new model with, in place of new inputs
     clone_function:  layer -> the layer to use instead, which may be the same one
+    call_function:   (layer, *arguments) -> the outputs, in place of calling the new layer; functional models
+    recursive:       use clone_function on the layers of nested models too, in place of on those models
 
     A shared layer stays shared, and a nested model is cloned as a whole. Weights are initialised
     anew. Raises ValueError for a subclassed model, unless its class defines `get_config`.
@@ -38,6 +44,8 @@ def clone(
         if id(layer) not in copies:
             if isinstance(layer, FunctionOperation):
                 copies[id(layer)] = FunctionOperation(layer.function, name=layer.name)
+            elif recursive and isinstance(layer, (Functional, Sequential)):
+                copies[id(layer)] = clone(layer, None, clone_function, call_function, True)
             elif clone_function is not None and not isinstance(layer, InputLayer):
                 copies[id(layer)] = clone_function(layer)
             elif isinstance(layer, (Functional, Sequential)):
@@ -49,7 +57,7 @@ def clone(
     if isinstance(model, Sequential):
         return _sequential(model, input_tensors, copy)
     if isinstance(model, Functional):
-        return _functional(model, input_tensors, copy)
+        return _functional(model, input_tensors, copy, call_function)
     if input_tensors is not None or clone_function is not None:
         raise ValueError(
             f"clone_model: {type(model).__name__} is a subclassed model, whose calls are its own code, "
@@ -75,7 +83,12 @@ def _sequential(model: Sequential, input_tensors: Any, copy: Callable[[Any], Any
     return made
 
 
-def _functional(model: Functional, input_tensors: Any, copy: Callable[[Any], Any]) -> Functional:
+def _functional(
+    model: Functional,
+    input_tensors: Any,
+    copy: Callable[[Any], Any],
+    call: Callable[..., Any] | None = None,
+) -> Functional:
     old = model._input_tensors
     if input_tensors is None:
         new = [
@@ -97,7 +110,10 @@ def _functional(model: Functional, input_tensors: Any, copy: Callable[[Any], Any
         operation = copy(node.operation)
         args, kwargs = map_tree(fill, node.args), map_tree(fill, node.kwargs)
         connect = operation.connect if isinstance(operation, FunctionOperation) else None
-        outputs = connect(args, kwargs) if connect else operation(*args, **kwargs)
+        if connect:
+            outputs = connect(args, kwargs)
+        else:
+            outputs = call(operation, *args, **kwargs) if call else operation(*args, **kwargs)
         for before, after in zip(leaves(node.outputs), leaves(outputs), strict=True):
             values[id(before)] = after
     inputs, outputs = map_tree(fill, model._inputs_struct), map_tree(fill, model._outputs_struct)

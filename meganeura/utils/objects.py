@@ -105,6 +105,9 @@ def serialize_keras_object(obj: Any) -> Any:
         family = _family(name)
         if isinstance(obj, getattr(family, base)):
             return family.serialize(obj)
+    schedules = importlib.import_module("meganeura.optimizers").schedules
+    if isinstance(obj, schedules.LearningRateSchedule):
+        return schedules.serialize(obj)
     if hasattr(obj, "get_config"):
         kind = type(obj)
         return {
@@ -151,6 +154,8 @@ def deserialize_keras_object(
     module = str(config.get("module") or "")
     named = [n for n in _FAMILIES if f".{n}" in f".{module}."]
     models = module in ("keras", "keras.models") or ".models" in module
+    if ".schedules" in f".{module}":
+        return importlib.import_module("meganeura.optimizers").schedules.deserialize(dict(config))
     for family in named or (["layers"] if models else list(_FAMILIES)):
         try:
             return _family(family).deserialize(dict(config))
