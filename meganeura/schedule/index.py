@@ -6,19 +6,28 @@ that could not be simplified away. All values are unsigned; every Index is >= 0 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
 Atom = tuple  # ("var", text, size) or ("div" | "mod", Index, divisor)
 
 
+#: Layers repeat, and so do their coordinates: results of so many computations are kept.
+_MEMORY = 1 << 15
+
+
 class Index:
-    __slots__ = ("_hash", "constant", "terms")
+    __slots__ = ("_hash", "_text", "constant", "terms")
 
     def __init__(self, terms: Sequence[tuple[Atom, int]] = (), constant: int = 0):
-        self.terms = tuple(sorted(((a, c) for a, c in terms if c), key=lambda t: repr(t[0])))
+        kept = [t for t in terms if t[1]]
+        if len(kept) > 1:
+            kept.sort(key=_rank)
+        self.terms = tuple(kept)
         self.constant = constant
         self._hash = hash((self.terms, constant))
+        self._text = ""
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -44,6 +53,11 @@ class Index:
 
     def text(self) -> str:
         """As a WGSL expression of type u32."""
+        if not self._text:
+            self._text = self._written()
+        return self._text
+
+    def _written(self) -> str:
         parts: list[str] = []
         negative: list[str] = []
         for atom, c in self.terms:
@@ -58,6 +72,15 @@ class Index:
         return (
             joined if len(self.terms) + bool(self.constant) <= 1 and not negative else f"({joined})"
         )
+
+
+@functools.lru_cache(_MEMORY)
+def _name(atom: Atom) -> str:
+    return repr(atom)
+
+
+def _rank(term: tuple[Atom, int]) -> str:
+    return _name(term[0])
 
 
 def atom_bound(atom: Atom) -> int:
@@ -83,6 +106,7 @@ def var(text: str, size: int) -> Index:
     return const(0) if size <= 1 else Index(((("var", text, size), 1),))
 
 
+@functools.lru_cache(_MEMORY)
 def add(a: Index, b: Index, times: int = 1) -> Index:
     terms = dict(a.terms)
     for atom, c in b.terms:
@@ -106,6 +130,7 @@ def _rejoin(x: Index) -> Index:
     return x
 
 
+@functools.lru_cache(_MEMORY)
 def mul(a: Index, k: int) -> Index:
     return Index(tuple((atom, c * k) for atom, c in a.terms), a.constant * k)
 
@@ -117,6 +142,7 @@ def _split(a: Index, k: int) -> tuple[Index, Index]:
     return Index(tuple(whole), a.constant // k), Index(tuple(rest), a.constant % k)
 
 
+@functools.lru_cache(_MEMORY)
 def div(a: Index, k: int) -> Index:
     if k == 1:
         return a
@@ -129,6 +155,7 @@ def div(a: Index, k: int) -> Index:
     return Index(((("div", a, k), 1),))
 
 
+@functools.lru_cache(_MEMORY)
 def mod(a: Index, k: int) -> Index:
     if k == 1:
         return const(0)
@@ -162,6 +189,11 @@ def _nested(kind: str, a: Index, k: int) -> Index:
 
 def ravel(coordinates: Sequence[Index], shape: Sequence[int]) -> Index:
     """The row-major position of coordinates."""
+    return _ravel(tuple(coordinates), tuple(shape))
+
+
+@functools.lru_cache(_MEMORY)
+def _ravel(coordinates: tuple[Index, ...], shape: tuple[int, ...]) -> Index:
     total, stride = const(0), 1
     for c, n in zip(reversed(coordinates), reversed(shape), strict=True):
         if n > 1:
@@ -176,7 +208,11 @@ def unravel(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
     In a shape without elements no position exists; its zeros count as ones, since the code that
     is written for it never runs.
     """
-    shape = [max(n, 1) for n in shape]
+    return _unravel(position, tuple(max(n, 1) for n in shape))
+
+
+@functools.lru_cache(_MEMORY)
+def _unravel(position: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
     found: list[Index] = []
     stride = 1
     sizes = [1]

@@ -115,16 +115,20 @@ def _temporaries(
         change[last[n] + 1] -= size
     by_size = sorted(nodes, key=lambda n: (-sizes[n], first[n]))
     by_time = sorted(nodes, key=lambda n: (first[n], -sizes[n]))
-    tries = [
-        _shared(order, sizes, first, last, len(units), by_gap)
-        for order in (by_size, by_time)
-        for by_gap in (True, False)
-    ]
-    best = min(tries, key=lambda slots: sum(slot.bytes for slot in slots))
+    least = max(itertools.accumulate(change))
+    best: list[_Slot] = []
+    total = -1
+    for order, by_gap in itertools.product((by_size, by_time), (True, False)):
+        if 0 <= total <= 1.02 * least:
+            break
+        slots = _shared(order, sizes, first, last, len(units), by_gap)
+        needed = sum(slot.bytes for slot in slots)
+        if total < 0 or needed < total:
+            best, total = slots, needed
     for slot in best:
         buffer = new(nodes[slot.held[0]], "temporary", size=slot.bytes)
         of.update(dict.fromkeys(slot.held, buffer))
-    return max(itertools.accumulate(change))
+    return least
 
 
 class _Slot:

@@ -7,7 +7,7 @@ workgroup is shared, since a workgroup runs one kernel only.
 
 from __future__ import annotations
 
-import math
+import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,21 +64,40 @@ def dispatch(
             number.setdefault(buffer, len(number))
             writes[buffer] = writes.get(buffer, False) or written
             kinds.setdefault(buffer, kind)
+    own = tuple(
+        (
+            p.group_size,
+            p.workgroups,
+            p.functions,
+            p.body,
+            tuple(number[b] for b, _, _ in p.bindings),
+        )
+        for p in parts
+    )
+    bound = tuple((kinds[b], writes[b]) for b in number)
+    text, workgroups = _text(own, bound, most_workgroups)
+    return text, workgroups, [(buffer, writes[buffer]) for buffer in number]
+
+
+#: group size, workgroups, functions, body, the number of each binding
+_Numbered = tuple[tuple[int, int, int], tuple[int, int, int], str, str, tuple[int, ...]]
+
+
+@functools.lru_cache(512)
+def _text(
+    parts: tuple[_Numbered, ...], bound: tuple[tuple[str, bool], ...], most_workgroups: int
+) -> tuple[str, tuple[int, int, int]]:
+    """Layers repeat: equal kernels on other buffers have one text."""
     declarations = [
-        f"@group(0) @binding({i}) var<storage, {'read_write' if writes[buffer] else 'read'}> "
-        f"b{i}: array<{kinds[buffer]}>;"
-        for buffer, i in number.items()
+        f"@group(0) @binding({i}) var<storage, {'read_write' if written else 'read'}> b{i}: array<{kind}>;"
+        for i, (kind, written) in enumerate(bound)
     ]
     if len(parts) == 1:
-        (part,) = parts
-        functions, body, workgroups = (
-            _renumbered(part, number),
-            _body(part, number),
-            part.workgroups,
-        )
+        _, workgroups, functions, body, numbers = parts[0]
+        functions, body = _renumbered(functions, numbers), _renumbered(body, numbers)
     else:
-        functions, body, workgroups = _side_by_side(parts, number, most_workgroups)
-    size = ", ".join(map(str, parts[0].group_size))
+        functions, body, workgroups = _side_by_side(parts, most_workgroups)
+    size = ", ".join(map(str, parts[0][0]))
     inner = "\n".join([*declarations, functions])
     text = f"""{helpers_for(inner + body)}
 {inner}
@@ -88,42 +107,30 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) l
 {body}
 }}
 """
-    return text, workgroups, [(buffer, writes[buffer]) for buffer in number]
+    return text, workgroups
 
 
-def _numbers(part: Part, number: dict[int, int]) -> list[int]:
-    return [number[buffer] for buffer, _, _ in part.bindings]
-
-
-def _renumbered(part: Part, number: dict[int, int]) -> str:
-    return _replaced(part.functions, _numbers(part, number))
-
-
-def _body(part: Part, number: dict[int, int]) -> str:
-    return _replaced(part.body, _numbers(part, number))
-
-
-def _replaced(text: str, numbers: list[int]) -> str:
-    if numbers == list(range(len(numbers))):
+def _renumbered(text: str, numbers: Sequence[int]) -> str:
+    if numbers == tuple(range(len(numbers))):
         return text
     return _BINDING.sub(lambda m: f"b{numbers[int(m[1])]}", text)
 
 
 def _side_by_side(
-    parts: Sequence[Part], number: dict[int, int], most_workgroups: int
+    parts: Sequence[_Numbered], most_workgroups: int
 ) -> tuple[str, str, tuple[int, int, int]]:
     memory: dict[str, int] = {}
     functions: list[str] = []
     branches: list[str] = []
     start = 0
-    for i, part in enumerate(parts):
-        shared = shared_memory(part.functions) or {}
-        names = {n: f"p{i}_{n}" for n in _DECLARED.findall(part.functions)}
+    for i, (_, (x, y, z), own_functions, own_body, numbers) in enumerate(parts):
+        shared = shared_memory(own_functions) or {}
+        names = {n: f"p{i}_{n}" for n in _DECLARED.findall(own_functions)}
         for kind, own in shared.items():
             memory[kind] = max(memory.get(kind, 0), len(own))
             names |= {n: _memory_name(kind, j) for j, n in enumerate(own)}
-        text = _SHARED.sub("", _renumbered(part, number))
-        body = _body(part, number)
+        text = _SHARED.sub("", _renumbered(own_functions, numbers))
+        body = _renumbered(own_body, numbers)
         if names:
             own_names = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
             text = own_names.sub(lambda m: names[m[0]], text)  # noqa: B023
@@ -132,8 +139,7 @@ def _side_by_side(
         functions.append(
             f"fn p{i}_main(group: vec3<u32>, local: vec3<u32>, thread: u32) {{\n{body}\n}}"
         )
-        x, y, z = part.workgroups
-        count = math.prod(part.workgroups)
+        count = x * y * z
         place = f"(flat - {start}u)" if start else "flat"
         group = (
             f"vec3<u32>({place}, 0u, 0u)"
