@@ -12,6 +12,7 @@ _settings: dict[str, Any] = {
     "optimize": os.environ.get("MEGANEURA_OPTIMIZE", "1") != "0",
     "checked": os.environ.get("MEGANEURA_CHECKED", "0") == "1",
     "adapter": os.environ.get("MEGANEURA_ADAPTER", ""),
+    "memory_bytes": int(os.environ.get("MEGANEURA_MEMORY_BYTES", 0)),
     "resident_bytes": int(os.environ.get("MEGANEURA_RESIDENT_BYTES", 1 << 30)),
 }
 
@@ -80,3 +81,15 @@ def resident_bytes() -> int:
 
 def set_resident_bytes(value: int) -> None:
     _settings["resident_bytes"] = int(value)
+
+
+def memory_bytes() -> int:
+    """Device memory that one compiled step may take; 0: what the adapter is known to have.
+
+    WebGPU does not say how much memory a GPU has, so that without this only software adapters,
+    which use the host's memory, are checked before a step is allocated."""
+    return int(_settings["memory_bytes"])
+
+
+def set_memory_bytes(value: int) -> None:
+    _settings["memory_bytes"] = int(value)

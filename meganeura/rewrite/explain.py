@@ -64,9 +64,25 @@ def _kernel_lines(report: dict[str, Any]) -> list[str]:
         lines.append(f"  {kernel['name'][:44]:44s} {size:>12s} {moved:>10s}  {where}".rstrip())
     lines.append(
         f"bytes moved: {_bytes(report.get('moved_bytes', 0))} a step; memory: "
-        f"{_bytes(report.get('temporary_bytes', 0))} temporary, "
-        f"{_bytes(report.get('state_bytes', 0))} state"
+        f"{_bytes(report.get('temporary_bytes', 0))} temporary"
+        + (f" (at least {_bytes(report['least_bytes'])})" if "least_bytes" in report else "")
+        + f", {_bytes(report.get('state_bytes', 0))} state"
     )
+    return lines + _apart_lines(kernels)
+
+
+def _apart_lines(kernels: list[dict[str, Any]]) -> list[str]:
+    """Why kernels that read each other's results are not one: each reason, and where."""
+    where: dict[str, list[str]] = {}
+    for kernel in kernels:
+        for made, read, why in kernel.get("apart", ()):
+            where.setdefault(why, []).append(f"{made} > {read}")
+    if not where:
+        return []
+    lines = ["why results go through memory:"]
+    for why, pairs in sorted(where.items(), key=lambda item: (-len(item[1]), item[0])):
+        examples = ", ".join(list(dict.fromkeys(pairs))[:2])
+        lines.append(f"  {len(pairs):5d}  {why}: {examples}" + (", ..." if len(pairs) > 2 else ""))
     return lines
 
 

@@ -151,6 +151,7 @@ def from_json(content: dict[str, Any]) -> Plan:
                     "workgroups": workgroups,
                     "bindings": bindings,
                     "scopes": tuple(k["scopes"]),
+                    "apart": tuple(tuple(map(str, a)) for a in k["apart"]),
                 }
             )
         )

@@ -154,16 +154,22 @@ class Grouping:
         needs = self._needs[id(node)]
         needed = [self.owner[id(x)] for x in needs if id(x) in self.owner]
         kind = REGISTRY[node.op].kind
+        why = dict.fromkeys(needed, f"{node.op} reads its operands again and again, from memory")
         if kind != "template":
             for d in self._candidates(node, needed, needs, kind):
-                if self._acyclic(d, needed) and self.drafts[d].try_add(node, self._hidden(d, node)):
+                if not self._acyclic(d, needed):
+                    why[d] = "a kernel between the two needs the one and is needed by the other"
+                elif self.drafts[d].try_add(node, self._hidden(d, node)):
                     self._join(d, node, needed)
                     for x in needs:
                         self._readers[id(x)].append(d)
                     return
+                else:
+                    why[d] = self.drafts[d].refusal
         make = {"template": TemplateDraft, "reduction": RowDraft}.get(kind, MapDraft)
         draft = make(node, self.limits, self.materialised)
         draft.write()
+        draft.apart = [(x, why[self.owner[id(x)]]) for x in needs if id(x) in self.owner]
         self._check(draft)
         self.drafts.append(draft)
         d = len(self.drafts) - 1

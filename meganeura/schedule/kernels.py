@@ -25,6 +25,8 @@ class Draft:
         self.outputs: list[Node] = [first]
         self.limits = limits
         self.materialised = materialised
+        self.refusal = ""  # why the last node was not taken in
+        self.apart: list[tuple[Node, str]] = []  # what is read, and why its kernel is another one
         self.functions = ""
         self.body = ""
         self.group_size: tuple[int, int, int] = (1, 1, 1)
@@ -40,10 +42,12 @@ class Draft:
         self.outputs = [*self.outputs, node]
         try:
             self.write(hidden)
-            if len(self.bindings.nodes) <= self.limits.storage_buffers:
+            count = len(self.bindings.nodes)
+            if count <= self.limits.storage_buffers:
                 return True
+            self.refusal = f"together they bind {count} tensors, of {self.limits.storage_buffers}"
         except Unfusable:
-            pass
+            self.refusal = "it needs elements that other invocations compute"
         for name, value in before.items():
             setattr(self, name, value)
         return False
@@ -92,6 +96,7 @@ class MapDraft(Draft):
 
     def try_add(self, node: Node, hidden: frozenset[int] = frozenset()) -> bool:
         if node.shape != self.outputs[0].shape or "uint8" in (node.dtype, self.outputs[0].dtype):
+            self.refusal = "the results have different shapes"
             return False
         return super().try_add(node, hidden)
 

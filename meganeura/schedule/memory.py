@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -76,10 +77,21 @@ def assemble(graph: Graph, order: Order, limits: Limits) -> Plan:
         "dispatches": len(plan.kernels),
         "temporary_bytes": sum(b.bytes for b in temporary),
         "least_bytes": least,
+        "buffer_bytes": sum(b.bytes for b in plan.buffers),
+        "largest": _largest(graph, order),
         "state_bytes": sum(plan.buffers[i].bytes for i in plan.states),
         "moved_bytes": sum(k.bytes for k in plan.kernels),
     }
     return plan
+
+
+def _largest(graph: Graph, order: Order) -> list[tuple[int, str, list[int], str]]:
+    """The largest tensors: bytes, dtype, shape, and what made them."""
+    nodes = {id(n): n for n in (*graph.inputs, *graph.states)}
+    nodes |= {id(n): n for unit in order.units for draft in unit for n in draft.bindings.nodes}
+    sizes = {n: storage_bytes(node.size, node.dtype) for n, node in nodes.items()}
+    largest = heapq.nlargest(5, nodes, key=lambda n: sizes[n])  # the first ones, of equal ones
+    return [(sizes[n], nodes[n].dtype, list(nodes[n].shape), _place(nodes[n])) for n in largest]
 
 
 def _temporaries(
@@ -197,7 +209,17 @@ def _kernel(unit: list[Draft], of: dict[int, int], limits: Limits) -> Kernel:
     moved = sum(storage_bytes(n.size, n.dtype) for draft in unit for n in draft.bindings.nodes)
     names = dict.fromkeys(map(_name, unit))
     scopes = dict.fromkeys(n.scope for draft in unit for n in draft.outputs if n.scope)
-    return Kernel(" | ".join(names)[:120], text, workgroups, bound, tuple(scopes), moved)
+    apart = dict.fromkeys(
+        (_place(x), _place(draft.outputs[0]), why) for draft in unit for x, why in draft.apart
+    )
+    return Kernel(
+        " | ".join(names)[:120], text, workgroups, bound, tuple(scopes), moved, apart=tuple(apart)
+    )
+
+
+def _place(node: Node) -> str:
+    """The operation, and the user's layer that it is from."""
+    return f"{node.op} ({node.scope})" if node.scope else node.op
 
 
 def _name(draft: Draft) -> str:

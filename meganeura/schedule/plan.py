@@ -42,6 +42,8 @@ class Kernel:
     scopes: tuple[str, ...] = ()
     bytes: int = 0
     flops: int = 0
+    #: (layer and operation that made what is read, layer and operation that reads it, why two kernels)
+    apart: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass

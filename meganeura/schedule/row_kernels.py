@@ -69,8 +69,10 @@ class RowDraft(Draft):
         if node.op in _FOLDS or node.op in ("argmax", "argmin"):
             same = node.inputs[0].shape == self.full and tuple(node.attributes["axes"]) == self.axes
             if not same or self.length == 0:
+                self.refusal = "they reduce along different dimensions"
                 return False
         elif node.dtype == "uint8" or (node.shape != self.full and node.size != self.rows):
+            self.refusal = "the result has neither a value for each row nor one for each element"
             return False
         return super().try_add(node, hidden)
 

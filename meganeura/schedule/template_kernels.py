@@ -44,6 +44,7 @@ class TemplateDraft(Draft):
             or node.dtype == "uint8"
             or REGISTRY[node.op].kind != "pointwise"
         ):
+            self.refusal = "a product is followed by pointwise work on as many elements only"
             return False
         return super().try_add(node, hidden)
 

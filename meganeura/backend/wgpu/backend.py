@@ -18,6 +18,7 @@ from meganeura.backend.wgpu.memory import GpuBuffer, Pool, from_storage, to_stor
 from meganeura.backend.wgpu.stream import Stream
 from meganeura.graph.node import Graph
 from meganeura.schedule import cache, schedule
+from meganeura.schedule.budget import check_budget
 from meganeura.schedule.plan import Plan, storage_bytes
 
 __all__ = ["DeviceError", "NoAdapterError", "WgpuBackend"]
@@ -94,6 +95,7 @@ class WgpuBackend:
             if name:
                 cache.save(name, plan, report)
         report.update(backend=self.name, device=self.describe())
+        check_budget(plan, config.memory_bytes() or self.device.memory_bytes)
         planned = time.perf_counter()
         checked = config.checked()
         if checked not in self._pipelines:

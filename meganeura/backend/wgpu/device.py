@@ -73,6 +73,13 @@ _WANTED = (
 )  # fmt: skip
 
 
+def _host_memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not a POSIX system
+        return 0
+
+
 class Device:
     """One device, opened with all that its adapter offers."""
 
@@ -91,6 +98,8 @@ class Device:
                 required_limits=wanted, required_features=features
             )
         self.software = self.adapter.info["adapter_type"] == "CPU"
+        #: What there is for buffers; 0 where nobody says.
+        self.memory_bytes = _host_memory() if self.software else 0
         offered = self.handle.limits
         self.limits = Limits(
             storage_buffers=min(int(offered["max-storage-buffers-per-shader-stage"]), 16),

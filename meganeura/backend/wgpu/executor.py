@@ -157,7 +157,8 @@ class WgpuExecutable:
     def report(self) -> dict[str, Any]:
         """Figures for `explain`."""
         kernels = [
-            {"name": k.name, "workgroups": k.workgroups, "bytes": k.bytes, "scopes": list(k.scopes)}
+            {"name": k.name, "workgroups": k.workgroups, "bytes": k.bytes, "scopes": list(k.scopes),
+             "apart": k.apart}
             for k in self.plan.kernels
-        ]
+        ]  # fmt: skip
         return {**self._report, **self.plan.statistics, "kernels": kernels, "graph": self.graph}
