@@ -48,6 +48,7 @@ _MODULES: dict[str, str] = {
     "dot_product": (
         "GatedFeedForward LastToken NamedActivation ReversibleEmbedding ScaledDotProduct SplitHeads"
     ),
+    "decoding": "Decoding",
     "positions": "PositionEmbedding RotaryEmbedding SinePositionEncoding",
     "patches": "PatchEmbedding PixelShuffle",
     "einsum_dense": "EinsumDense",

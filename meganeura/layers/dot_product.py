@@ -157,7 +157,7 @@ class GatedFeedForward(Settings, Layer):
     use_bias:         whether the three products have biases
     """
 
-    arguments = ("intermediate_dim", "activation", "use_bias")
+    arguments = ("intermediate_dim", "use_bias")
 
     def __init__(
         self,
@@ -174,6 +174,11 @@ class GatedFeedForward(Settings, Layer):
         self.gate_proj = Dense(intermediate_dim, use_bias=use_bias, name="gate_proj")
         self.up_proj = Dense(intermediate_dim, use_bias=use_bias, name="up_proj")
         self.down_proj: Any = None
+
+    def get_config(self) -> dict[str, Any]:
+        chosen = self.activation  # a name stays one: activations.get knows fewer
+        named = chosen if isinstance(chosen, str) else activations.serialize(chosen)
+        return {**super().get_config(), "activation": named}
 
     def build(self, input_shape: Any) -> None:
         width = known_channels(self, input_shape, -1)

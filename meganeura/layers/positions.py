@@ -162,9 +162,6 @@ class PositionEmbedding(Settings, Layer):
         self.initializer = initializers.get(initializer)
         self.supports_masking = True
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "initializer": initializers.serialize(self.initializer)}
-
     def build(self, input_shape: Any) -> None:
         self.position_embeddings = self.add_weight(
             shape=(self.sequence_length + self.offset, known_channels(self, input_shape, -1)),

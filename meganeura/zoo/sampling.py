@@ -10,8 +10,8 @@ import numpy as np
 
 from meganeura import ops, random
 
-#: Halvings of the interval in which a threshold is searched: beyond float32's digits.
-HALVINGS = 32
+#: Halvings of the interval in which a threshold is searched: as many as float32 has digits.
+HALVINGS = 24
 HIDDEN = -1e30
 
 
