@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from meganeura.models.operation import flatten
 from meganeura.utils import register_keras_serializable
 from meganeura.variable import Variable
 from meganeura.zoo.sampling import Sampling, next_tokens
+from meganeura.zoo.texts import Tokenizer
 
 #: Room in caches comes in steps of this many tokens, so that texts of like lengths share a plan.
 ROOM = 128
@@ -28,6 +30,22 @@ ROOM = 128
 @register_keras_serializable("meganeura")
 class LanguageModel(Functional):
     """A functional model from token ids to logits (batch, length, vocabulary), which can `generate`."""
+
+    #: Where its files are, for its tokenizer; `from_pretrained` says it.
+    folder: Path | None = None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the folder that the model came from. Raises ValueError where it came from none."""
+        if self.folder is None:
+            raise ValueError(
+                f"model {self.name!r} came from no folder, so it has no tokenizer; give it whole numbers"
+            )
+        found: Tokenizer | None = self.__dict__.get("_tokenizer")
+        if found is None:
+            found = Tokenizer(self.folder)
+            object.__setattr__(self, "_tokenizer", found)
+        return found
 
     def generate(
         self,
@@ -48,7 +66,8 @@ class LanguageModel(Functional):
         """Continue texts: the most likely token each time, or one that is drawn.
 
         tokens:      one text (a list or 1-D array), or several: a list of them, which may differ in
-                     length, or a 2-D array
+                     length, or a 2-D array; of a model `from_pretrained` also a string, which its
+                     tokenizer reads, and then a string comes back and the folder's stop tokens hold
         inputs:      the model's other inputs by name, such as the features that a decoder listens to
         temperature: 0 takes the most likely token; otherwise logits are divided by it and a token is
                      drawn, of the `top_k` most likely, of the fewest that hold `top_p` of the probability
@@ -65,6 +84,12 @@ class LanguageModel(Functional):
         with `pad_token`, for a list a list of arrays. Raises ValueError for an empty prompt and for settings
         that make no sense.
         """
+        if isinstance(tokens, str):
+            own = {
+                name: value for name, value in locals().items() if name not in ("self", "tokens")
+            }
+            own["stop_tokens"] = stop_tokens or self.tokenizer.stop_tokens
+            return self.tokenizer.decode(self.generate(self.tokenizer.encode(tokens), **own))
         rows, form = _prompts(tokens)
         count = _whole("max_new_tokens", max_new_tokens, 1)
         chunk = _whole("tokens_per_submission", tokens_per_submission or (1 if callback else 16), 1)
@@ -245,7 +270,7 @@ class Session:
                     f"input {name!r} has {x.shape[0]} rows, and there are {self.batch} prompts"
                 )
         longest = max(len(row) for row in rows)
-        length = min(self.capacity, max(16, 1 << (longest - 1).bit_length()))
+        length = min(self.capacity, _rounded(longest))
         ids = np.zeros((self.batch, length), "int32")
         for i, row in enumerate(rows):
             ids[i, : len(row)] = row
@@ -305,6 +330,12 @@ def _positions(model: Any) -> int | None:
             if isinstance(node.operation, PositionEmbedding):
                 known.append(node.operation.sequence_length)
     return min(known, default=None)
+
+
+def _rounded(length: int) -> int:
+    """A length that prompts are padded to: at most a quarter more, so that there are few plans."""
+    step = max(16, (1 << (length - 1).bit_length()) // 8)
+    return -(-length // step) * step
 
 
 def _whole(name: str, value: Any, low: int) -> int:

@@ -19,12 +19,14 @@ from meganeura import layers
 from meganeura.saving.safe_h5 import DamagedFileError
 from meganeura.saving.safetensors import load_safetensors
 from meganeura.zoo.bert import BertConfig, bert_classifier
+from meganeura.zoo.generation import LanguageModel
 from meganeura.zoo.gpt2 import STORED_TRANSPOSED, GPT2Config, gpt2
 from meganeura.zoo.llama import LlamaConfig, llama
 from meganeura.zoo.llama_configs import NORMS_FROM_ZERO, TYPES
 from meganeura.zoo.resnet import ResNetConfig, resnet
 from meganeura.zoo.smolvla import SmolVLAConfig, action_expert
 from meganeura.zoo.smolvlm import SmolVLMConfig, smolvlm
+from meganeura.zoo.texts import local_folder
 from meganeura.zoo.unet import UNetConfig, unet
 from meganeura.zoo.vit import ClassToken, ViTConfig, siglip_tower, vit
 from meganeura.zoo.whisper import WhisperConfig, whisper, whisper_encoder
@@ -229,11 +231,12 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
 def from_pretrained(folder: str | os.PathLike[str], **sizes: Any) -> Any:
     """The model that a folder's `config.json` describes, with the weights of its safetensors files.
 
+    A name such as "HuggingFaceTB/SmolLM2-135M" that is no folder is fetched through `huggingface_hub`.
     `sizes` are the static sizes of the architecture's builder, such as `length=128` or
     `size=(224, 224)`. Raises ValueError for an architecture that is not known, with those that are,
     and where names or shapes of the stored tensors do not fit, with lists of them.
     """
-    folder = Path(folder)
+    folder = local_folder(folder)
     config = read_config(folder)
     try:
         kind = architecture(config)
@@ -247,4 +250,6 @@ def from_pretrained(folder: str | os.PathLike[str], **sizes: Any) -> Any:
                 f"{folder / 'config.json'} describes no model: it lacks {error}"
             ) from error
         load_weights(model, tensors, kind.transposed, kind.norms_from_zero)
+    if isinstance(model, LanguageModel):
+        model.folder = folder
     return model

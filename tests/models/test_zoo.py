@@ -142,3 +142,48 @@ def test_sound_is_heard_as_whisper_hears_it() -> None:
 
     theirs = WhisperFeatureExtractor(feature_size=80)(sound, sampling_rate=16000)
     np.testing.assert_allclose(log_mel(sound), theirs["input_features"][0].T, atol=1e-4)
+
+
+def test_texts_are_read_and_written_by_the_folders_tokenizer(tmp_path: Path) -> None:
+    from meganeura.saving.safetensors import save_safetensors
+    from meganeura.zoo.pretrained import from_pretrained
+
+    tokenizers = pytest.importorskip("tokenizers")
+    shapes = _prepared("qwen3", tmp_path)
+    save_safetensors(tmp_path / "model.safetensors", zoo_cases.weights(shapes))
+    words = {f"w{i}": i for i in range(61)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    model = from_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"no tokenizer\.json"):
+        model.generate("w3 w9")
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    free = model.generate([3, 9], 6)
+    assert model.generate("w3 w9", 6) == " ".join(f"w{t}" for t in free)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [int(free[3])]}))
+    again = from_pretrained(tmp_path)
+    end = 2 + free[2:].tolist().index(free[3])
+    assert again.generate("w3 w9", 6) == " ".join(f"w{t}" for t in free[: end + 1])
+    with pytest.raises(ValueError, match="came from no folder"):
+        mg.models.gpt2(mg.models.GPT2Config(61, 16, 8, 1, 2, 16)).generate("w3")
+
+
+def test_names_that_are_no_folders_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+    import types
+
+    from meganeura.zoo.texts import local_folder
+
+    hub = types.ModuleType("huggingface_hub")
+    asked: list[str] = []
+    hub.snapshot_download = lambda name, allow_patterns: asked.append(name) or str(tmp_path)  # type: ignore[attr-defined, func-returns-value]
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    assert local_folder("owner/model") == tmp_path and asked == ["owner/model"]
+    for name in ("nowhere", "a/b/c", "../model", "/owner"):
+        with pytest.raises(FileNotFoundError, match="owner/model"):
+            local_folder(name)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError, match=r"meganeura\[hub\]"):
+        local_folder("owner/model")
