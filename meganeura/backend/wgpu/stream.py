@@ -13,8 +13,10 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-#: Dispatches in one submission at most. Few keep the device waiting for the host, many keep the host
-#: from recording while the device computes; very long submissions make some systems reset the driver.
+#: Dispatches in one submission at most: the first one after the device was waited for, when it stands idle,
+#: and the later ones, of which each has twice as many. Handing over costs as much as some dispatches do; very
+#: long submissions make some systems reset the driver.
+FIRST_SUBMISSION = 16
 LARGEST_SUBMISSION = 128
 
 #: Kept for reading back; larger reads use a buffer of their own.
@@ -39,6 +41,7 @@ class Stream:
         self._pass: Any = None
         self._raw: Any = None
         self._waiting = 0
+        self._most = FIRST_SUBMISSION
         self._pipeline: Any = None
         self._staging: Any = None
         self._mapped = lib.WGPUMapAsyncStatus_Success
@@ -62,10 +65,12 @@ class Stream:
         null = self._ffi.NULL
         with self.lock:
             for _ in range(times):
-                for start in range(0, len(steps), LARGEST_SUBMISSION):
-                    some = steps[start : start + LARGEST_SUBMISSION]
-                    if self._waiting + len(some) > LARGEST_SUBMISSION:
+                start = 0
+                while start < len(steps):
+                    if self._waiting >= self._most:
                         self.flush()
+                    some = steps[start : start + self._most - self._waiting]
+                    start += len(some)
                     if self._pass is None:
                         self._encoder = self.device.create_command_encoder()
                         self._pass = self._encoder.begin_compute_pass()
@@ -91,6 +96,7 @@ class Stream:
                 compute.end()
                 self.device.queue.submit([encoder.finish()])
                 self.submissions += 1
+                self._most = min(2 * self._most, LARGEST_SUBMISSION)
             while self._doomed:
                 self._doomed.pop().destroy()
 
@@ -111,6 +117,7 @@ class Stream:
         """Return when the device has done everything."""
         self.flush()
         self._lib.wgpuDevicePoll(self.device._internal, True, self._ffi.NULL)
+        self._most = FIRST_SUBMISSION
 
     def read(self, parts: Iterable[tuple[Any, int]]) -> list[bytes]:
         """The first bytes of each of several buffers, with one copy to the host and one wait."""
@@ -156,6 +163,7 @@ class Stream:
         lib.wgpuDevicePoll(self.device._internal, True, self._ffi.NULL)
         if not self._status:  # some drivers report one poll late
             lib.wgpuDevicePoll(self.device._internal, True, self._ffi.NULL)
+        self._most = FIRST_SUBMISSION
         if self._status != [self._mapped]:
             raise RuntimeError(
                 f"the device did not give back {size} bytes (status {self._status}); it may have been lost: "
