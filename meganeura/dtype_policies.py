@@ -48,6 +48,16 @@ class DTypePolicy:
 FloatDTypePolicy = DTypePolicy
 
 
+def dtype_policy() -> DTypePolicy:
+    """The policy of layers that are not given one."""
+    return DTypePolicy()
+
+
+def set_dtype_policy(policy: Any) -> None:
+    """Accepts "float32"; raises ValueError, as `DTypePolicy` does, for what is not offered."""
+    get(policy)
+
+
 def get(identifier: Any) -> DTypePolicy:
     """A policy from its name, its config or itself; None is the default one."""
     if isinstance(identifier, DTypePolicy):

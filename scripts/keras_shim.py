@@ -32,6 +32,7 @@ _AREAS = (
 #: Names that Keras's tests use for public ones, or that are public under another roof.
 _ALIASES = {
     "GroupedQueryAttention": "GroupQueryAttention",
+    "dtype_policy": "dtype_policies",
     "saving_api": "saving",
     "serialization_lib": "saving",
     "numerical_utils": "utils",
@@ -73,6 +74,8 @@ def resolve(module: str, name: str | None = None) -> Any:
         [*parts, name]
     ):  # a module of that name, not what it defines
         return _module([*parts, _ALIASES.get(name, name)])
+    if name in _STAND_INS:
+        return _STAND_INS[name]
     wanted = _ALIASES.get(name, name)
     homes = [".".join(parts[:n]) for n in (2, 1) if len(parts) >= n] if parts else []
     for home in [*homes, *_AREAS]:
@@ -108,6 +111,15 @@ class _Backend(types.SimpleNamespace):
             if hasattr(found, name):
                 return getattr(found, name)
         raise AttributeError(f"backend.{name} has no public counterpart")
+
+
+#: Switches of Keras's that choose nothing here, and small helpers of its own.
+_STAND_INS: dict[str, Any] = {
+    "disable_flash_attention": lambda: None,
+    "enable_flash_attention": lambda: None,
+    "is_flash_attention_enabled": lambda: False,
+    "skip_if_backend": lambda *_: lambda test: test,
+}
 
 
 def _standardize_dtype(dtype: Any) -> str:

@@ -163,6 +163,31 @@ def run(area: str) -> dict[str, tuple[str, str]]:
     return results
 
 
+#: What a case's name and message say of why it fails; the first that fits.
+REASONS = (
+    (r"quanti[sz]|int4|int8|awq|gptq|float8|Quanti", "Keras's quantized layers are not offered"),
+    (r"lora", "low-rank adaptation is set up in another way here (layers.lora)"),
+    (r"bfloat16|float16|mixed|autocast|AutocastScope|float64", "layers compute in float32 alone"),
+    (r"[Oo]rbax|OrbaxCheckpoint", "checkpoints of orbax are not offered"),
+    (r"StringLookup|TextVectorization|strings", "strings are not offered"),
+    (r"\.export|saved_model|onnx", "export to other frameworks' formats is not offered"),
+    (r"has no attribute '_|\._[a-z]", "looks at a private attribute of Keras's"),
+    (
+        r"has no public counterpart|module 'meganeura",
+        "uses a function inside Keras that is not public",
+    ),
+    (r"stateless|state_tree", "the stateless interface of the JAX backend is not offered"),
+    (r"[Ll]ambda", "the code of a Lambda is neither written nor read"),
+)
+
+
+def reason(name: str, text: str) -> str:
+    for pattern, sentence in REASONS:
+        if re.search(pattern, f"{name} {text}"):
+            return sentence
+    return f"not judged yet: {text[:100]}"
+
+
 def expected(area: str) -> dict[str, str]:
     path = LISTS / f"{area}.txt"
     if not path.is_file():
@@ -203,7 +228,7 @@ def main() -> int:
         for name in healed:
             print(f"    passes now, take it off the list: {name}")
         if arguments.write:
-            lines = sorted({**known, **{n: f"? {t}" for n, t in new.items()}}.items())
+            lines = sorted({**known, **{n: reason(n, t) for n, t in new.items()}}.items())
             LISTS.mkdir(exist_ok=True)
             (LISTS / f"{area}.txt").write_text(
                 "".join(f"{n}\t{t}\n" for n, t in lines if n not in healed)

@@ -54,9 +54,23 @@ class _Merge(Layer):
         raise NotImplementedError
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        """True where every masked input is."""
-        masks = [m for m in mask or [] if m is not None] if isinstance(mask, (list, tuple)) else []
-        return functools.reduce(ops.logical_and, masks) if masks else None
+        """True where one of the inputs' masks is; None where an input has no mask: nothing of it is masked."""
+        if mask is None:
+            return None
+        self._check_masks(inputs, mask)
+        if any(m is None for m in mask):
+            return None
+        return functools.reduce(ops.logical_or, mask)
+
+    def _check_masks(self, inputs: Any, mask: Any) -> None:
+        if not isinstance(mask, (list, tuple)) or not isinstance(inputs, (list, tuple)):
+            raise ValueError(
+                f"layer {self.name!r}: compute_mask takes a list of inputs and a list of masks"
+            )
+        if len(mask) != len(inputs):
+            raise ValueError(
+                f"layer {self.name!r}: there are {len(inputs)} inputs, and {len(mask)} masks"
+            )
 
 
 class Add(_Merge):
@@ -128,11 +142,15 @@ class Concatenate(_Merge):
         return ops.concatenate(tensors, axis=axis)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        if not isinstance(mask, (list, tuple)) or all(m is None for m in mask):
+        if mask is None:
             return None
-        rank = len(inputs[0].shape)
-        if self.axis % rank != 1:
-            return functools.reduce(ops.logical_and, [m for m in mask if m is not None])
+        self._check_masks(inputs, mask)
+        if all(m is None for m in mask):
+            return None
+        if self.axis % len(inputs[0].shape) != 1:  # a step is there if it is in one of the inputs
+            if any(m is None for m in mask):
+                return ops.ones(tuple(inputs[0].shape[:2]), "bool")
+            return functools.reduce(ops.logical_or, mask)
         parts = []
         for x, m in zip(inputs, mask, strict=True):
             parts.append(ops.ones(tuple(x.shape[:2]), "bool") if m is None else m)

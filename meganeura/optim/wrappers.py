@@ -13,6 +13,13 @@ from meganeura.ops.dispatch import convert_to_node
 from meganeura.optim.base import Optimizer, conditionally
 from meganeura.variable import Variable
 
+#: What is said to the optimizer inside, and its default there.
+_OF_THE_INNER: dict[str, Any] = {
+    "weight_decay": None, "clipnorm": None, "clipvalue": None, "global_clipnorm": None, "use_ema": False,
+    "ema_momentum": 0.99, "ema_overwrite_frequency": None, "loss_scale_factor": None,
+    "gradient_accumulation_steps": None,
+}  # fmt: skip
+
 
 class LossScaleOptimizer(Optimizer):
     """Scales the loss up so that small gradients survive, and the gradients down again.
@@ -34,6 +41,11 @@ class LossScaleOptimizer(Optimizer):
                 "optimizer LossScaleOptimizer: inner_optimizer must be an optimizer, got "
                 f"{inner_optimizer!r}"
             )
+        for argument, default in _OF_THE_INNER.items():
+            if unknown.pop(argument, default) not in (default, None):
+                raise ValueError(
+                    f"optimizer LossScaleOptimizer: {argument} belongs to inner_optimizer; give it there"
+                )
         super().__init__(0.0, name=name, **unknown)
         self.inner_optimizer = inner_optimizer
         self.initial_scale = initial_scale
