@@ -35,6 +35,15 @@ _LONG = {
     "long_factor": [1.0, 2.0, 4.0], "partial_rotary_factor": 0.75,
 }  # fmt: skip
 
+_ENCODER: dict[str, Any] = {
+    "vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 48, "max_position_embeddings": 24, "pad_token_id": 0,
+}  # fmt: skip
+_DISTILLED: dict[str, Any] = {
+    "vocab_size": 61, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48,
+    "max_position_embeddings": 24, "pad_token_id": 0,
+}  # fmt: skip
+
 #: Case -> the class of the configuration, of the model, and the configuration's arguments.
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", "LlamaForCausalLM",
@@ -66,6 +75,19 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "resnet18": ("ResNetConfig", "ResNetForImageClassification",
                  {"embedding_size": 8, "hidden_sizes": [8, 12, 16], "depths": [2, 2, 2],
                   "layer_type": "basic", "id2label": {0: "a", 1: "b", 2: "c"}}),
+    "resnet_first": ("ResNetConfig", "ResNetForImageClassification",
+                     {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 2],
+                      "layer_type": "bottleneck", "downsample_in_bottleneck": True,
+                      "downsample_in_first_stage": True}),
+    "bert": ("BertConfig", "BertModel", _ENCODER),
+    "bert_tokens": ("BertConfig", "BertForTokenClassification", _ENCODER),
+    "bert_masked": ("BertConfig", "BertForMaskedLM", _ENCODER),
+    "roberta": ("RobertaConfig", "RobertaForSequenceClassification",
+                {**_ENCODER, "pad_token_id": 1, "type_vocab_size": 1}),
+    "roberta_masked": ("RobertaConfig", "RobertaForMaskedLM",
+                       {**_ENCODER, "pad_token_id": 1, "type_vocab_size": 1}),
+    "distilbert": ("DistilBertConfig", "DistilBertForSequenceClassification", _DISTILLED),
+    "distilbert_masked": ("DistilBertConfig", "DistilBertForMaskedLM", _DISTILLED),
     "whisper": ("WhisperConfig", "WhisperForConditionalGeneration",
                 {"vocab_size": 61, "num_mel_bins": 6, "d_model": 32, "encoder_layers": 1,
                  "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 2,
@@ -105,8 +127,15 @@ def inputs(case: str) -> dict[str, np.ndarray]:
     text = rng.integers(3, 60, (2, 9)).astype("int32")
     if case == "vit":
         return {"image": rng.normal(size=(2, 12, 12, 3)).astype("float32")}
-    if case == "resnet18":
+    if case.startswith("resnet"):
         return {"image": rng.normal(size=(2, 33, 30, 3)).astype("float32")}
+    if case.startswith(("bert", "roberta", "distilbert")):
+        mask = (np.arange(9) < np.array([[9], [6]])).astype("int32")
+        text = np.where(mask, text, case.startswith("roberta")).astype("int32")
+        types = {} if case.startswith("distil") else {"types": np.zeros_like(text)}
+        if case.startswith("bert"):
+            types["types"] = rng.integers(0, 2, text.shape).astype("int32")
+        return {"ids": text, "mask": mask, **types}
     if case == "whisper":
         return {"ids": text, "mel": rng.normal(size=(2, 20, 6)).astype("float32")}
     if case == "smolvlm":
@@ -157,9 +186,14 @@ def answers(case: str, shapes: dict[str, list[int]], folder: Path) -> dict[str, 
     if "ids" in given:
         name = "decoder_input_ids" if case == "whisper" else "input_ids"
         asked[name] = torch.tensor(given["ids"].astype("int64"))
+    if "mask" in given:
+        asked["attention_mask"] = torch.tensor(given["mask"].astype("int64"))
+    if "types" in given:
+        asked["token_type_ids"] = torch.tensor(given["types"].astype("int64"))
     if "mel" in given:
         asked["input_features"] = torch.tensor(np.swapaxes(given["mel"], 1, 2)).double()
-    logits = model(**asked).logits
+    out = model(**asked)
+    logits = out.logits if hasattr(out, "logits") else out.last_hidden_state
     loss = (logits**2).mean()
     loss.backward()
     own = dict(model.named_parameters())
@@ -168,7 +202,7 @@ def answers(case: str, shapes: dict[str, list[int]], folder: Path) -> dict[str, 
     found = {
         "output": logits.detach().numpy(), "loss": loss.detach().numpy(), "norms": np.array(norms)
     }  # fmt: skip
-    if "ids" in given:
+    if "ids" in given and "mask" not in given:
         text = asked[name]
         if case == "smolvlm":  # a token like the pictures' may come: with a cache it is text
             text = model.generate(**asked, max_new_tokens=8, do_sample=False)

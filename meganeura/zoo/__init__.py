@@ -12,7 +12,7 @@ from meganeura import identifiers
 
 #: Module -> the names in it; loaded when first asked for.
 _MODULES: dict[str, str] = {
-    "bert": "BertConfig bert_classifier",
+    "bert": "BertConfig bert bert_classifier",
     "audio": "log_mel",
     "diffusion": "DenoiserConfig Diffusion denoiser",
     "families": "gemma llama3 mistral phi3 qwen2 qwen3 smollm2 tinyllama",

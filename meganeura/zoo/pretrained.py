@@ -18,7 +18,7 @@ import numpy as np
 from meganeura import layers
 from meganeura.saving.safe_h5 import DamagedFileError
 from meganeura.saving.safetensors import load_safetensors
-from meganeura.zoo.bert import BertConfig, bert_classifier
+from meganeura.zoo.bert import OutputBias, bert_of_files
 from meganeura.zoo.generation import LanguageModel
 from meganeura.zoo.gpt2 import STORED_TRANSPOSED, GPT2Config, gpt2
 from meganeura.zoo.llama import LlamaConfig, llama
@@ -58,6 +58,7 @@ _STORED: dict[type, dict[str, tuple[str, Transform]]] = {
     layers.Embedding: {"embeddings": ("weight", _same)},
     layers.ReversibleEmbedding: {"embeddings": ("weight", _same)},
     layers.PositionEmbedding: {"position_embeddings": ("weight", _same)},
+    OutputBias: {"bias": ("bias", _same)},
     ClassToken: {
         "cls_token": ("cls_token", _same),
         "position_embeddings": ("position_embeddings", _same),
@@ -76,7 +77,14 @@ _STORED: dict[type, dict[str, tuple[str, Transform]]] = {
 }
 
 #: Heads, stored a second time where they are tied to an embedding.
-_TIED = ("lm_head.weight", "proj_out.weight")
+_TIED = (
+    "lm_head.weight", "proj_out.weight", "cls.predictions.decoder.weight",
+    "cls.predictions.decoder.bias", "lm_head.decoder.weight", "lm_head.decoder.bias",
+    "vocab_projector.weight",
+)  # fmt: skip
+
+#: Layers at whose end some models have more than what they are used for here.
+_UNUSED = ("pooler.dense.weight", "pooler.dense.bias")
 
 #: Stored tensors that carry no weight of the model.
 _IGNORED = (
@@ -138,7 +146,7 @@ def load_weights(
     table = stored_names(model, transposed, norms_from_zero)
     missing = sorted(set(table) - set(tensors))
     unexpected = sorted(n for n in set(tensors) - set(table) if not n.endswith(_IGNORED))
-    unexpected = [n for n in unexpected if n not in _TIED]
+    unexpected = [n for n in unexpected if n not in _TIED and not n.endswith(_UNUSED)]
     shape_of = getattr(tensors, "shape", lambda name: tensors[name].shape)
     wrong = []
     for name in sorted(set(table) & set(tensors)):
@@ -193,7 +201,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         for kind in TYPES
     },
     "gpt2": Architecture(_sized(gpt2, GPT2Config.from_huggingface), STORED_TRANSPOSED),
-    "bert": Architecture(_sized(bert_classifier, BertConfig.from_huggingface)),
+    **{kind: Architecture(bert_of_files) for kind in ("bert", "roberta", "distilbert")},
     "resnet": Architecture(_sized(resnet, ResNetConfig.from_huggingface)),
     "vit": Architecture(_vit),
     "smolvlm": Architecture(_sized(smolvlm, SmolVLMConfig.from_huggingface)),

@@ -20,10 +20,15 @@ class ResNetConfig:
     bottleneck: bool = True
     first_stride: int = 1
     classes: int = 1000
+    stride_first: bool = False
 
     @classmethod
     def from_huggingface(cls, config: dict[str, Any]) -> ResNetConfig:
-        """From the dictionary in a `config.json`."""
+        """From the dictionary in a `config.json`. Raises ValueError for another activation than ReLU."""
+        if config.get("hidden_act", "relu") != "relu":
+            raise ValueError(
+                f"resnet: hidden_act={config['hidden_act']!r} is not offered, only 'relu'"
+            )
         return cls(
             channels=config["num_channels"],
             stem=config["embedding_size"],
@@ -31,7 +36,8 @@ class ResNetConfig:
             depths=tuple(config["depths"]),
             bottleneck=config["layer_type"] == "bottleneck",
             first_stride=2 if config.get("downsample_in_first_stage") else 1,
-            classes=len(config.get("id2label") or range(1000)),
+            classes=len(config.get("id2label") or {0: 0, 1: 1}),
+            stride_first=bool(config.get("downsample_in_bottleneck")),
         )
 
 
@@ -49,10 +55,11 @@ def _convolution(path: str, x: Any, filters: int, kernel: int, stride: int = 1) 
     return norm(conv(x))
 
 
-def _block(path: str, x: Any, width: int, stride: int, bottleneck: bool) -> Any:
+def _block(config: ResNetConfig, path: str, x: Any, width: int, stride: int) -> Any:
     """act(F(x) + shortcut(x))."""
-    if bottleneck:
-        plan = [(width // 4, 1, 1), (width // 4, 3, stride), (width, 1, 1)]
+    if config.bottleneck:
+        first, second = (stride, 1) if config.stride_first else (1, stride)
+        plan = [(width // 4, 1, first), (width // 4, 3, second), (width, 1, 1)]
     else:
         plan = [(width, 3, stride), (width, 3, 1)]
     shortcut = x
@@ -79,7 +86,7 @@ def resnet(
         for i in range(depth):
             stride = (2 if stage else config.first_stride) if i == 0 else 1
             path = f"resnet.encoder.stages.{stage}.layers.{i}"
-            x = _block(path, x, width, stride, config.bottleneck)
+            x = _block(config, path, x, width, stride)
     x = layers.GlobalAveragePooling2D(name="resnet.pooler")(x)
     return mg.Model(image, layers.Dense(config.classes, name="classifier.1")(x), name=name)
 
