@@ -179,6 +179,11 @@ def hard_sigmoid(x: Any) -> Any:
     return ops.hard_sigmoid(x)
 
 
+def keras2_hard_sigmoid(x: Any) -> Any:
+    """clip(x / 5 + 1/2, 0, 1): what `hard_sigmoid` was before Keras 3. Models from older files use it."""
+    return ops.clip(ops.add(ops.multiply(x, 0.2), 0.5), 0.0, 1.0)
+
+
 def hard_silu(x: Any) -> Any:
     """x * hard_sigmoid(x)."""
     return ops.hard_silu(x)
@@ -201,7 +206,7 @@ _TABLE: dict[str, Any] = {
     function.__name__: function
     for function in (
         celu, elu, exponential, gelu, glu, hard_shrink, hard_sigmoid, hard_silu, hard_tanh,
-        leaky_relu, linear, log_sigmoid, log_softmax, mish, relu, relu6, selu, sigmoid, silu,
+        keras2_hard_sigmoid, leaky_relu, linear, log_sigmoid, log_softmax, mish, relu, relu6, selu, sigmoid, silu,
         soft_shrink, softmax, softplus, softsign, sparse_plus, sparse_sigmoid, sparsemax,
         squareplus, tanh, tanh_shrink, threshold,
     )

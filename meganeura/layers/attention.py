@@ -351,18 +351,19 @@ class GroupedQueryAttention(_Attention):
             self._build_child(layer, shape)
             return layer
 
-        self.query_dense = project("query", query_shape, self.num_query_heads)
-        self.key_dense = project("key", key_shape, self.num_key_value_heads)
+        self._query_dense = project("query", query_shape, self.num_query_heads)
+        self._key_dense = project("key", key_shape, self.num_key_value_heads)
         if self.use_gate:
-            self.gate_dense = project("gate", query_shape, self.num_query_heads, "sigmoid")
-        self.value_dense = project("value", value_shape, self.num_key_value_heads)
+            self._gate_dense = project("gate", query_shape, self.num_query_heads, "sigmoid")
+        self._value_dense = project("value", value_shape, self.num_key_value_heads)
         self._softmax = Softmax(axis=-1)
         self._dropout_layer = Dropout(self.dropout, seed=self.seed)
-        self.output_dense = self._project(
+        self._output_dense = self._project(
             "attention_output", "bthd,hdm->btm", (None, query_shape[-1]), "m"
         )
         self._build_child(
-            self.output_dense, (query_shape[0], query_shape[1], self.num_query_heads, self.head_dim)
+            self._output_dense,
+            (query_shape[0], query_shape[1], self.num_query_heads, self.head_dim),
         )
         self.built = True
 
@@ -391,15 +392,15 @@ class GroupedQueryAttention(_Attention):
             self.sliding_window,
         )
         repeats = self.num_query_heads // self.num_key_value_heads
-        queries = ops.multiply(self.query_dense(query), self.head_dim**-0.5)
-        keys = ops.repeat(self.key_dense(key), repeats, axis=2)
-        values = ops.repeat(self.value_dense(value), repeats, axis=2)
+        queries = ops.multiply(self._query_dense(query), self.head_dim**-0.5)
+        keys = ops.repeat(self._key_dense(key), repeats, axis=2)
+        values = ops.repeat(self._value_dense(value), repeats, axis=2)
         scores = ops.einsum("bqhd,bkhd->bhqk", queries, keys)
         weights, shown = self._weigh(scores, mask, training, return_attention_scores)
         outputs = ops.einsum("bhqk,bkhd->bqhd", weights, values)
         if self.use_gate:
-            outputs = ops.multiply(outputs, self.gate_dense(query))
-        outputs = self.output_dense(outputs)
+            outputs = ops.multiply(outputs, self._gate_dense(query))
+        outputs = self._output_dense(outputs)
         return (outputs, shown) if return_attention_scores else outputs
 
     def compute_output_shape(

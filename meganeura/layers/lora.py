@@ -11,6 +11,9 @@ from meganeura.layers.layer import Layer
 class LowRank(Layer):
     """The thin factors a (inputs, rank) and b (rank, outputs): they stand for scale * a b."""
 
+    #: Keras's files hold the sum of table and product: where there are no factors, b is zero.
+    merged_in_files = True
+
     def __init__(self, rank: int, alpha: float | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:

@@ -15,6 +15,9 @@ _MODULES_OF_MODELS = {
     "Model": "keras",
 }
 
+#: Keras's classes whose public name is another one.
+_PUBLIC_NAMES = {"GroupedQueryAttention": "GroupQueryAttention"}
+
 #: Arguments that Keras 2 (or a newer Keras) writes and our constructors lack -> values that mean
 #: what we do anyway. None stands for any value: the argument never changed the numbers.
 _FOREIGN_ARGUMENTS: dict[str, tuple[Any, ...] | None] = {
@@ -37,7 +40,7 @@ def serialize(layer: Any) -> dict[str, Any]:
     """A layer or model as Keras 3 describes it: module, class, config, the shapes it was built with."""
     kind = type(layer)
     builtin = kind.__module__.startswith("meganeura.")
-    name = kind.__name__
+    name = _PUBLIC_NAMES.get(kind.__name__, kind.__name__) if builtin else kind.__name__
     registered = identifiers.registered_name(kind) or (name if name == "Functional" else None)
     module = _MODULES_OF_MODELS.get(name, "keras.layers")
     config = {

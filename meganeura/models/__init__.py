@@ -30,11 +30,14 @@ def __getattr__(name: str) -> Any:
 def model_from_json(json_string: str, custom_objects: Any = None) -> Any:
     """The model that `to_json` described, with new weights."""
     from meganeura.layers import deserialize
+    from meganeura.saving import keras2
 
     try:
         config = json.loads(json_string)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"model_from_json: the text is not JSON: {error}") from error
+    if keras2.is_keras2(config):
+        config = keras2.modernise(config)
     return deserialize(config, custom_objects)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from meganeura import identifiers, ops
 from meganeura.layers.layer import Layer
+from meganeura.layers.recurrent import RNN, Bidirectional
 from meganeura.models.operation import CallNode, FunctionOperation, leaves
 from meganeura.ops.dispatch import map_tree
 from meganeura.symbolic import KerasTensor
@@ -206,7 +207,7 @@ def functional_from_config(cls: Any, config: dict[str, Any], custom_objects: Any
     made: dict[str, Any] = {}
     for entry in entries:
         made[_entry_name(entry)] = _operation(entry, custom_objects)
-    tensors = _wire(name, entries, made)
+    tensors = _wire(name, entries, made, config["output_layers"])
 
     def find(reference: Any) -> Any:
         place = (str(reference[0]), int(reference[1]))
@@ -241,8 +242,7 @@ def _entry_name(entry: dict[str, Any]) -> str:
 
 def _operation(entry: dict[str, Any], custom_objects: Any) -> Any:
     """The layer of an entry, or the function of meganeura.ops that it calls."""
-    module = str(entry.get("module") or "")
-    if ".ops." not in module and not module.startswith("meganeura.ops"):
+    if not _is_operation(entry):
         from meganeura.layers import deserialize
 
         return deserialize(entry, custom_objects)
@@ -259,6 +259,21 @@ def _operation(entry: dict[str, Any], custom_objects: Any) -> Any:
     return operation
 
 
+def _is_operation(entry: dict[str, Any]) -> bool:
+    """Whether an entry is a function of keras.ops. Legacy files leave the module out, and layers of the
+    same name (Add, Reshape, Softmax) are then told by what every layer's config has."""
+    module = str(entry.get("module") or "")
+    if module:
+        return ".ops." in module or module.startswith("meganeura.ops")
+    class_name = str(entry.get("class_name"))
+    if "trainable" in (entry.get("config") or {}) or class_name == "InputLayer":
+        return False
+    known = identifiers.custom_object(str(entry.get("registered_name") or class_name), None)
+    calls = entry.get("inbound_nodes") or ()
+    called = any(isinstance(call, dict) for call in calls)  # Keras 3: Keras 2 had no such entries
+    return known is None and called and _function(_RENAMED.get(class_name, class_name)) is not None
+
+
 def _function(name: str) -> Callable[..., Any] | None:
     """The public function whose name, but for case and underscores, is `name`."""
     wanted = name.replace("_", "").lower()
@@ -272,7 +287,9 @@ def _function(name: str) -> Callable[..., Any] | None:
     return None
 
 
-def _wire(name: Any, entries: list[Any], made: dict[str, Any]) -> dict[tuple[str, int], Any]:
+def _wire(
+    name: Any, entries: list[Any], made: dict[str, Any], outputs: Any
+) -> dict[tuple[str, int], Any]:
     """Make all calls, each as soon as what it needs is there. (layer, call) -> its outputs."""
     tensors: dict[tuple[str, int], list[KerasTensor]] = {}
     waiting: dict[str, list[Any]] = {}
@@ -284,7 +301,7 @@ def _wire(name: Any, entries: list[Any], made: dict[str, Any]) -> dict[tuple[str
         elif calls:
             waiting[own] = calls
     position = dict.fromkeys(waiting, 0)
-    first = {own: _first_index(own, made[own], entries) for own in waiting}
+    first = {own: _first_index(own, made[own], entries, outputs) for own in waiting}
     while waiting:
         progress = False
         for own in list(waiting):
@@ -304,21 +321,25 @@ def _wire(name: Any, entries: list[Any], made: dict[str, Any]) -> dict[tuple[str
     return tensors
 
 
-def _first_index(own: str, operation: Any, entries: list[Any]) -> int:
+def _first_index(own: str, operation: Any, entries: list[Any], outputs: Any) -> int:
     """In Keras 2, the calls of a nested model are counted from 1; the references tell."""
     from meganeura.models.model import Model
 
-    if not isinstance(operation, Model):
+    calls = [call for entry in entries for call in entry.get("inbound_nodes") or ()]
+    if not isinstance(operation, Model) or not any(isinstance(call, list) for call in calls):
         return 0
-    used = {
-        place[1]
-        for entry in entries
-        for call in entry.get("inbound_nodes") or ()
-        if isinstance(call, list)
-        for place in _needs(call)
-        if place[0] == own
-    }
-    return 1 if used and 0 not in used else 0
+    used = {place[1] for call in calls for place in _needs(call) if place[0] == own}
+    ends = [outputs] if _is_reference(outputs) else outputs
+    used |= {int(end[1]) for end in _nested_references(ends) if end[0] == own}
+    return min(used, default=0)
+
+
+def _nested_references(tree: Any) -> Iterator[Any]:
+    if _is_reference(tree):
+        yield tree
+    elif isinstance(tree, (list, dict)):
+        for item in tree.values() if isinstance(tree, dict) else tree:
+            yield from _nested_references(item)
 
 
 def _needs(call: Any) -> Iterator[tuple[str, int]]:
@@ -370,6 +391,8 @@ def _call(operation: Any, call: Any, tensors: dict[tuple[str, int], list[KerasTe
         kwargs = dict(found[0][3]) if found and len(found[0]) > 3 else {}
         kwargs = {k: find(v) if _is_reference(v) else v for k, v in kwargs.items()}
         single = _is_reference(call) or len(inputs) == 1
+        if len(inputs) > 1 and isinstance(operation, (RNN, Bidirectional)):
+            return operation(inputs[0], initial_state=inputs[1:], **kwargs)
         return operation(inputs[0] if single else inputs, **kwargs)
     args = [_decoded(a, find) for a in call.get("args", ())]
     kwargs = {k: _decoded(v, find) for k, v in (call.get("kwargs") or {}).items()}

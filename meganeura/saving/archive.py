@@ -15,6 +15,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from meganeura.saving import keras2
 from meganeura.saving.atomic import atomic_path
 from meganeura.saving.safe_h5 import DamagedFileError
 from meganeura.saving.weights_h5 import load_weights, write_weights
@@ -101,6 +102,10 @@ def load(
             raise DamagedFileError(f"{path}: config.json is not JSON: {error}") from error
         if not isinstance(config, dict) or "class_name" not in config:
             raise DamagedFileError(f"{path}: config.json describes no model")
+        if keras2.is_keras2(config, _version(archive, path)):
+            compiled = config.pop("compile_config", None)
+            config = keras2.modernise(config)
+            config["compile_config"] = compiled and keras2.compile_config(compiled)
         model = layers.deserialize(config, custom_objects)
         _build(model, config)
         if compile and config.get("compile_config"):
@@ -109,6 +114,17 @@ def load(
         weights.name = f"{path}/model.weights.h5"  # type: ignore[attr-defined]
         load_weights(model, weights)
     return model
+
+
+def _version(archive: zipfile.ZipFile, path: Path) -> str | None:
+    """The version of Keras that wrote the archive, where it says so."""
+    if "metadata.json" not in archive.namelist():
+        return None
+    try:
+        metadata = json.loads(_member(archive, "metadata.json", path, LARGEST_CONFIG))
+    except (ValueError, RecursionError):
+        return None
+    return metadata.get("keras_version") if isinstance(metadata, dict) else None
 
 
 def load_only_weights(

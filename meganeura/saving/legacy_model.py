@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from meganeura.saving import keras2, optimizer_state
 from meganeura.saving.atomic import atomic_path
 from meganeura.saving.legacy_weights import TOP_LEVEL, legacy_order, load_legacy_weights
 from meganeura.saving.safe_h5 import DamagedFileError, SafeGroup, open_h5, text
@@ -27,78 +28,49 @@ def load(filepath: str | os.PathLike[str], custom_objects: Any = None, compile: 
             )
         try:
             config = json.loads(text(described))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DamagedFileError(f"{filepath}: model_config is not JSON: {error}") from error
+        version = root.attribute("keras_version")
+        if keras2.is_keras2(config, None if version is None else text(version)):
+            config = keras2.modernise(config)
         model = layers.deserialize(config, custom_objects)
         load_legacy_weights(model, root)
         training = root.attribute("training_config")
         if compile and training is not None:
             try:
-                _compile(model, json.loads(text(training)))
+                model.compile_from_config(keras2.compile_config(json.loads(text(training))))
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 warnings.warn(
                     f"{filepath}: the model was not compiled as it was saved ({error}); call compile()"
                 )
             else:
-                _load_optimizer(model, root)
+                _load_optimizer(model, root, filepath)
     return model
 
 
-def _compile(model: Any, config: dict[str, Any]) -> None:
-    """Keras 2's `training_config`, or Keras 3's."""
-    config = dict(config)
-    old = config.pop("optimizer_config", None)
-    if old is not None and "optimizer" not in config:
-        inner = dict(old.get("config") or {})
-        for name in ("jit_compile", "is_legacy_optimizer", "decay"):
-            inner.pop(name, None)
-        config["optimizer"] = {
-            **old,
-            "class_name": str(old["class_name"]).split(">")[-1],
-            "config": inner,
-        }
-    for name in ("metrics", "weighted_metrics"):
-        config[name] = _names(config.get(name))
-    config.pop("sample_weight_mode", None)
-    model.compile_from_config(config)
-
-
-def _names(metrics: Any) -> Any:
-    """Keras 2 writes metrics as nested lists of wrappers; their functions' names are enough."""
-    if isinstance(metrics, list):
-        flat = [_names(m) for m in metrics]
-        return [m for part in flat for m in (part if isinstance(part, list) else [part]) if m]
-    if isinstance(metrics, dict) and metrics.get("class_name") == "MeanMetricWrapper":
-        inner = metrics.get("config") or {}
-        return inner.get("name") or inner.get("fn")
-    return metrics
-
-
-def _load_optimizer(model: Any, root: SafeGroup) -> None:
+def _load_optimizer(model: Any, root: SafeGroup, filepath: Any) -> None:
+    """The optimizer's state; what does not fit or was not written whole is left out with a warning."""
     if "optimizer_weights" not in root:
         return
     group = root.group("optimizer_weights")
     names = group.strings("weight_names")
     arrays = []
-    for name in names:
-        *folders, leaf = name.split("/")
-        arrays.append(group.walk("/".join(folders)).read(leaf))
-    optimizer = model.optimizer
-    variables = list(optimizer.variables)
-    if len(arrays) == len(variables) - 1:  # Keras 2 keeps the learning rate elsewhere
-        rate = next((i for i, v in enumerate(variables) if v.path.endswith("learning_rate")), None)
-        if rate is not None:
-            arrays.insert(rate, variables[rate].numpy())
-    fits = len(arrays) == len(variables) and all(
-        tuple(v.shape) == a.shape for v, a in zip(variables, arrays, strict=True)
-    )
-    if not fits:
+    problem = None
+    try:
+        for name in names:
+            *folders, leaf = name.split("/")
+            arrays.append(group.walk("/".join(folders)).read(leaf))
+    except DamagedFileError as error:
+        problem = str(error)
+    found = None if problem else optimizer_state.fitted(model.optimizer, arrays, names)
+    if found is None:
+        count = len(model.optimizer.variables)
         warnings.warn(
-            f"the optimizer's state does not fit and was not loaded ({len(arrays)} of {len(variables)})"
+            f"{filepath}: the optimizer's state was not loaded: "
+            + (problem or f"{model.optimizer.name} has {count} variables, the file {len(arrays)}")
         )
         return
-    for variable, array in zip(variables, arrays, strict=True):
-        variable.assign(array.astype(variable.dtype))
+    optimizer_state.restore(model.optimizer, found)
 
 
 def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
@@ -112,7 +84,7 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool = True) -
         file.attrs["keras_version"], file.attrs["backend"] = FORMAT, "meganeura"
         file.attrs["model_config"] = described
         if compiled:
-            file.attrs["training_config"] = json.dumps(compiled)
+            file.attrs["training_config"] = json.dumps(_training_config(compiled))
         group = file.create_group("model_weights")
         group.attrs["keras_version"], group.attrs["backend"] = FORMAT, "meganeura"
         _strings(group, "layer_names", [layer.name for layer in model.layers])
@@ -123,11 +95,34 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool = True) -
             _variables(file.create_group("optimizer_weights"), list(model.optimizer.variables))
 
 
+def _training_config(compiled: dict[str, Any]) -> dict[str, Any]:
+    """A compile configuration as these files hold it: without modules, the optimizer by another name."""
+    config = {k: _without_modules(v) for k, v in compiled.items() if k != "optimizer"}
+    optimizer = compiled.get("optimizer")
+    if isinstance(optimizer, dict):
+        own = {"class_name": optimizer["class_name"], "config": optimizer["config"]}
+        config["optimizer_config"] = own
+    elif optimizer is not None:
+        config["optimizer_config"] = {"class_name": optimizer, "config": {}}
+    return config
+
+
+def _without_modules(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_modules(v) for v in value]
+    if isinstance(value, dict) and str(value.get("module", "")).startswith("keras"):
+        return {"class_name": value["class_name"], "config": value["config"]}
+    return {k: _without_modules(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
 def _variables(group: Any, variables: list[Any]) -> None:
     names = []
     for v in variables:
-        names.append(v.path)
-        group.create_dataset(v.path, data=v.numpy())
+        name, count = v.path, 1
+        while name in names:  # two slots of Adafactor have one name
+            name, count = f"{v.path}_{count}", count + 1
+        names.append(name)
+        group.create_dataset(name, data=v.numpy())
     _strings(group, "weight_names", names)
 
 

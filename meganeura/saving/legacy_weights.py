@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.saving.keras2 import plain_name
 from meganeura.saving.safe_h5 import SafeGroup
 
 TOP_LEVEL = "top_level_model_weights"
@@ -40,7 +41,7 @@ def load_legacy_weights(
     stored = [(name, *_read_layer(group, name)) for name in group.strings("layer_names")]
     layers = [layer for layer in model.layers if layer.weights]
     if by_name:
-        known = {name: (name, names, arrays) for name, names, arrays in stored}
+        known = {plain_name(name): (name, names, arrays) for name, names, arrays in stored}
         matches = [(layer, *known[layer.name]) for layer in layers if layer.name in known]
     else:
         stored = [entry for entry in stored if entry[2]]

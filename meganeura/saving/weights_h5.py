@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from meganeura.saving import optimizer_state
 from meganeura.saving.atomic import atomic_path
 from meganeura.saving.safe_h5 import DamagedFileError, SafeGroup, open_h5
 from meganeura.saving.tracked import objects
@@ -53,8 +54,9 @@ def load_weights(model: Any, source: Any, skip_mismatch: bool = False) -> None:
         arrays: list[tuple[Any, dict[str, np.ndarray]]] = []
         problems: list[str] = []
         known: set[str] = set()
+        source = getattr(source, "name", source)
         for path, thing in tracked:
-            known.add(path)
+            known.add(_public(path))
             try:
                 store = _read_object(root, path, thing)
             except DamagedFileError as error:
@@ -68,7 +70,8 @@ def load_weights(model: Any, source: Any, skip_mismatch: bool = False) -> None:
         problems += [
             f"{source}: holds weights at {path!r}, for which model {model.name!r} has no layer"
             for path in _paths_with_weights(root)
-            if path not in known and not path.startswith(("optimizer", "metrics", "_loss_tracker"))
+            if _public(path) not in known
+            and not path.startswith(("optimizer", "metrics", "_loss_tracker"))
         ]
         if problems and not skip_mismatch:
             listed = "\n  ".join(problems[:20])
@@ -97,15 +100,23 @@ def _read_object(root: SafeGroup, path: str, thing: Any) -> dict[str, np.ndarray
     """The arrays stored for one object, each checked against the variable it is for."""
     customised = _overrides_loading(thing)
     expected = [] if customised else list(own_variables(thing))
-    group: SafeGroup | None = root
-    for part in [*filter(None, path.split("/")), "vars"]:
-        group = group.group(part) if group is not None and part in group else None
+    group = _find(root, path)
     label = f"{path or 'the model itself'} ({type(thing).__name__} {getattr(thing, 'name', '')!r})"
     names = [] if group is None else group.names()
     if customised:
         return {n: group.read(n) for n in names} if group is not None else None
     if not expected and not names:
         return None
+    if _is_optimizer(thing) and group is not None and names:
+        numbered = [str(i) for i in range(len(names))]
+        if set(numbered) <= set(names):  # Keras 2 had no learning rate here
+            found = optimizer_state.fitted(thing, [group.read(n) for n in numbered])
+            if found is not None:
+                return {str(i): array for i, array in enumerate(found)}
+    if group is None and getattr(type(thing), "merged_in_files", False):
+        # Keras writes the table with LoRA's product in it, and nothing for the factors
+        factor, zero = expected
+        return {"0": factor.numpy(), "1": np.zeros(tuple(zero.shape), "float32")}
     if len(names) != len(expected):
         raise DamagedFileError(
             f"{label} has {len(expected)} weights, and the file holds {len(names)} for it"
@@ -121,6 +132,24 @@ def _read_object(root: SafeGroup, path: str, thing: Any) -> dict[str, np.ndarray
             )
         store[str(index)] = group.read(str(index), shape)
     return store
+
+
+def _public(path: str) -> str:
+    """A path as if no attribute in it were private."""
+    return "/".join(part.lstrip("_") for part in path.split("/"))
+
+
+def _find(root: SafeGroup, path: str) -> SafeGroup | None:
+    """The `vars` of an object. Versions of Keras differ in which attributes are private: `query_dense`
+    of attention was `_query_dense` in Keras 2."""
+    group = root
+    for part in [*filter(None, path.split("/")), "vars"]:
+        spellings = (part, f"_{part}", part.lstrip("_"))
+        found = next((p for p in spellings if p and p in group), None)
+        if found is None:
+            return None
+        group = group.group(found)
+    return group
 
 
 def _overrides_loading(thing: Any) -> bool:
