@@ -23,6 +23,7 @@ from meganeura.zoo.generation import LanguageModel
 from meganeura.zoo.gpt2 import STORED_TRANSPOSED, GPT2Config, gpt2
 from meganeura.zoo.llama import LlamaConfig, llama
 from meganeura.zoo.llama_configs import NORMS_FROM_ZERO, TYPES
+from meganeura.zoo.renaming import Renamed
 from meganeura.zoo.resnet import ResNetConfig, resnet
 from meganeura.zoo.smolvla import SmolVLAConfig, action_expert
 from meganeura.zoo.smolvlm import SmolVLMConfig, smolvlm
@@ -84,7 +85,10 @@ _TIED = (
 )  # fmt: skip
 
 #: Layers at whose end some models have more than what they are used for here.
-_UNUSED = ("pooler.dense.weight", "pooler.dense.bias")
+_UNUSED = (
+    "pooler.dense.weight", "pooler.dense.bias", "cls.seq_relationship.weight",
+    "cls.seq_relationship.bias",
+)  # fmt: skip
 
 #: Stored tensors that carry no weight of the model.
 _IGNORED = (
@@ -250,7 +254,8 @@ def from_pretrained(folder: str | os.PathLike[str], **sizes: Any) -> Any:
         kind = architecture(config)
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
-    with load_safetensors(folder) as tensors:
+    with load_safetensors(folder) as file:
+        tensors = Renamed(file, str(config.get("model_type", "")))
         try:
             model = kind.build(config, tuple(tensors), **sizes)
         except KeyError as error:

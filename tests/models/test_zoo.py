@@ -189,3 +189,23 @@ def test_names_that_are_no_folders_are_fetched(
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match=r"meganeura\[hub\]"):
         local_folder("owner/model")
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert_masked", "qwen2"])
+def test_names_of_older_files_are_understood(name: str, tmp_path: Path) -> None:
+    from meganeura.saving.safetensors import save_safetensors
+    from meganeura.zoo.pretrained import from_pretrained
+
+    tensors = zoo_cases.weights(_prepared(name, tmp_path))
+    older = {
+        n.removeprefix("transformer.").removeprefix("model.")
+        .replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): x
+        for n, x in tensors.items()
+    }  # fmt: skip
+    if name.startswith("bert"):
+        older["cls.seq_relationship.weight"] = np.zeros((2, 32), "float32")
+    assert set(older) != set(tensors)
+    save_safetensors(tmp_path / "model.safetensors", older)
+    given = zoo_cases.inputs(name)
+    found = from_pretrained(tmp_path)(given if len(given) > 1 else given["ids"])
+    assert relative(found, ANSWERS[f"{name}.output"]) < 1e-4
