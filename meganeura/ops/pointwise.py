@@ -455,10 +455,13 @@ _BINARY: dict[str, tuple[Any, dict[str, str], GradientRule, Sequence[str], Any]]
                    _binary_samples(0, 99, dtypes=_INTEGER)),
     "bitwise_xor": (np.bitwise_xor, {"any": "{0} ^ {1}", "uint32": "{0} ^ {1}"}, zero_gradient, _INTEGER,
                     _binary_samples(0, 99, dtypes=_INTEGER)),
-    "left_shift": (np.left_shift, {"any": "{0} << u32({1})", "uint32": "{0} << {1}"}, zero_gradient, _INTEGER,
-                   _binary_samples(0, 7, dtypes=_INTEGER)),
-    "right_shift": (np.right_shift, {"any": "{0} >> u32({1})", "uint32": "{0} >> {1}"}, zero_gradient, _INTEGER,
-                    _binary_samples(0, 7, dtypes=_INTEGER)),
+    # WGSL takes a shift modulo 32; NumPy shifts everything out.
+    "left_shift": (np.left_shift, {"any": "select({0} << (u32({1}) & 31u), 0, u32({1}) > 31u)",
+                                   "uint32": "select({0} << ({1} & 31u), 0u, {1} > 31u)"},
+                   zero_gradient, _INTEGER, _binary_samples(0, 40, dtypes=_INTEGER)),
+    "right_shift": (np.right_shift, {"any": "{0} >> min(u32({1}), 31u)",
+                                     "uint32": "select({0} >> ({1} & 31u), 0u, {1} > 31u)"},
+                    zero_gradient, _INTEGER, _binary_samples(0, 40, dtypes=_INTEGER)),
 }  # fmt: skip
 
 for _name, (_numpy, _texts, _rule, _kinds, _samples) in _BINARY.items():
