@@ -177,6 +177,10 @@ REASONS = (
         "uses a function inside Keras that is not public",
     ),
     (r"stateless|state_tree", "the stateless interface of the JAX backend is not offered"),
+    (
+        r"configuration names the layer|not known; pass it in custom",
+        "no class is imported because a file or config names its module",
+    ),
     (r"[Ll]ambda", "the code of a Lambda is neither written nor read"),
 )
 

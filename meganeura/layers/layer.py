@@ -11,6 +11,7 @@ import numpy as np
 
 from meganeura import constraints as constraint_family
 from meganeura import dtypes, identifiers, initializers, ops, regularizers
+from meganeura.dtype_policies import DTypePolicy
 from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.graph.trace import ConcretizationError
@@ -112,8 +113,10 @@ class Layer(Weighted):
     variable_dtype = compute_dtype = dtype
 
     @property
-    def dtype_policy(self) -> str:
-        return self.dtype_policy_name
+    def dtype_policy(self) -> DTypePolicy:
+        return DTypePolicy(
+            self.dtype_policy_name if "float" in self.dtype_policy_name else "float32"
+        )
 
     @property
     def path(self) -> str:

@@ -6,8 +6,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from meganeura import ops
 from meganeura.layers.layer import Layer
+from meganeura.masking import get_mask
 
 
 def _ranks_equal(layer: str, inputs: Sequence[Any]) -> list[Any]:
@@ -91,11 +94,47 @@ class Subtract(_Merge):
         return ops.subtract(*inputs)
 
 
-class Multiply(_Merge):
+class _Selective(_Merge):
+    """What is masked in an input counts as the value that changes nothing; what is masked in all is 0."""
+
+    def _neutral(self, dtype: str) -> float:
+        raise NotImplementedError
+
+    def _without_masked(self, inputs: list[Any], fold: Callable[[Any, Any], Any]) -> Any:
+        masks = [get_mask(x) for x in inputs]
+        if all(m is None for m in masks):
+            return functools.reduce(fold, inputs)
+        filled = [
+            x if m is None else ops.where(_over(m, x), x, ops.full_like(x, self._neutral(x.dtype)))
+            for x, m in zip(inputs, masks, strict=True)
+        ]
+        result = functools.reduce(fold, filled)
+        if any(m is None for m in masks):
+            return result
+        anywhere = functools.reduce(ops.logical_or, masks)
+        return ops.where(_over(anywhere, result), result, ops.zeros_like(result))
+
+
+def _over(mask: Any, x: Any) -> Any:
+    """A mask of the first dimensions, which broadcasts over the others."""
+    return ops.reshape(mask, (*mask.shape, *[1] * (len(x.shape) - len(mask.shape))))
+
+
+def _extreme(dtype: str, sign: int) -> float:
+    if "float" in dtype:
+        return sign * float(np.finfo("float32").max)
+    limits = np.iinfo(dtype)
+    return limits.max if sign > 0 else limits.min
+
+
+class Multiply(_Selective):
     """The product of the inputs."""
 
+    def _neutral(self, dtype: str) -> float:
+        return 1
+
     def _merge(self, inputs: list[Any]) -> Any:
-        return functools.reduce(ops.multiply, inputs)
+        return self._without_masked(inputs, ops.multiply)
 
 
 class Average(_Merge):
@@ -105,18 +144,24 @@ class Average(_Merge):
         return ops.divide(functools.reduce(ops.add, inputs), float(len(inputs)))
 
 
-class Maximum(_Merge):
+class Maximum(_Selective):
     """The largest of the inputs."""
 
+    def _neutral(self, dtype: str) -> float:
+        return _extreme(dtype, -1)
+
     def _merge(self, inputs: list[Any]) -> Any:
-        return functools.reduce(ops.maximum, inputs)
+        return self._without_masked(inputs, ops.maximum)
 
 
-class Minimum(_Merge):
+class Minimum(_Selective):
     """The smallest of the inputs."""
 
+    def _neutral(self, dtype: str) -> float:
+        return _extreme(dtype, 1)
+
     def _merge(self, inputs: list[Any]) -> Any:
-        return functools.reduce(ops.minimum, inputs)
+        return self._without_masked(inputs, ops.minimum)
 
 
 class Concatenate(_Merge):

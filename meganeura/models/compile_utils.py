@@ -20,8 +20,10 @@ def flat(tree: Any) -> list[Any]:
 
 
 def per_output(value: Any, outputs: Any, names: list[str] | None, what: str) -> list[Any]:
-    """One entry per output: from a list, from a dict by name, or the same for all."""
+    """One entry per output: from a list, from a dict by name, nested as the outputs are, or the same for all."""
     count = len(flat(outputs))
+    if (nested := _alongside(value, outputs)) is not None and what != "compile: metrics":
+        return nested
     if isinstance(value, dict):
         keys = list(outputs) if isinstance(outputs, dict) else (names or [])
         unknown = [k for k in value if k not in keys]
@@ -35,6 +37,31 @@ def per_output(value: Any, outputs: Any, names: list[str] | None, what: str) -> 
             raise ValueError(f"{what} has {len(value)} entries for {count} outputs")
         return list(value)
     return [value] * count
+
+
+def _alongside(value: Any, outputs: Any) -> list[Any] | None:
+    """The entries of a structure that is nested as the outputs are; None where it is not, or holds no other."""
+    if not isinstance(value, (list, tuple, dict)):
+        return None
+    if isinstance(outputs, dict) and isinstance(value, dict) and set(value) <= set(outputs):
+        parts = [(value.get(k), o) for k, o in outputs.items()]
+    elif isinstance(outputs, (list, tuple)) and isinstance(value, (list, tuple)):
+        if len(value) != len(outputs):
+            return None
+        parts = list(zip(value, outputs, strict=True))
+    elif not isinstance(outputs, (list, tuple, dict)) and isinstance(value, (list, tuple)):
+        return [value[0]] if len(value) == 1 else None  # one output, whose entry stands in a list
+    else:
+        return None
+    found: list[Any] = []
+    for entry, output in parts:
+        inner = _alongside(entry, output)
+        if inner is None:
+            if isinstance(entry, (list, tuple, dict)):
+                return None
+            inner = [entry] * len(flat(output))
+        found += inner
+    return found
 
 
 def ordered(tree: Any, like: Any, names: list[str] | None) -> list[Any]:
