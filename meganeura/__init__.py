@@ -34,6 +34,7 @@ _NAMES: dict[str, str] = {
     "value_and_grad": "gradient",
     "grad": "gradient",
     "function": "recorded",
+    "checkpoint": "recomputation",
 }
 
 

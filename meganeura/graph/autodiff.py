@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meganeura.graph.node import Node, topological
+from meganeura.graph.regions import Again
 from meganeura.ops.registry import REGISTRY, make, same_scope
 
 
@@ -35,6 +36,7 @@ def gradients(
         ):
             on_path.add(id(node))
     total: dict[int, Node] = {}
+    regions: dict[int, Again] = {}
 
     def accumulate(node: Node, gradient: Node) -> None:
         if gradient.shape != node.shape:
@@ -60,7 +62,12 @@ def gradients(
                 + "; use stop_gradient on its input if none is wanted"
             )
         with same_scope(node.scope):
-            found = rule(node, total[id(node)])
+            upstream_of = total[id(node)]
+            if node.region is not None:
+                again = regions.setdefault(id(node.region), Again(node, upstream_of))
+                found = rule(again.of(node), upstream_of)
+            else:
+                found = rule(node, upstream_of)
         for x, gradient in zip(node.inputs, found, strict=True):
             if gradient is not None and id(x) in on_path:
                 accumulate(x, gradient)

@@ -18,10 +18,11 @@ class Node(Operand):
 
     `attributes` maps names to hashable values and must not be changed after construction.
     `scope` names the user's layer that made the node; it is provenance only and no part of the
-    node's meaning. A node has exactly one value; operations with several results are several nodes.
+    node's meaning. `region` is what `checkpoint` marks: values to compute again for the backward
+    pass instead of keeping them. A node has exactly one value; operations with several results are several nodes.
     """
 
-    __slots__ = ("__weakref__", "attributes", "dtype", "inputs", "op", "scope", "shape")
+    __slots__ = ("__weakref__", "attributes", "dtype", "inputs", "op", "region", "scope", "shape")
 
     def __init__(
         self,
@@ -38,6 +39,7 @@ class Node(Operand):
         self.shape = tuple(shape)
         self.dtype = dtype
         self.scope = scope
+        self.region: object | None = None
 
     @property
     def ndim(self) -> int:

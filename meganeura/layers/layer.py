@@ -37,6 +37,7 @@ from meganeura.layers.tracking import Weighted
 from meganeura.masking import get_mask, set_mask
 from meganeura.ops.dispatch import any_of, map_tree
 from meganeura.ops.registry import scope
+from meganeura.recomputation import recompute
 from meganeura.symbolic import KerasTensor
 from meganeura.tensor import Tensor
 from meganeura.variable import Variable
@@ -56,6 +57,7 @@ class Layer(Weighted):
     """
 
     file_class_name: str
+    _recompute = False  # set by meganeura.checkpoint
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         layer = super().__new__(cls)
@@ -271,6 +273,8 @@ class Layer(Weighted):
                         f"in layer {self.name!r} ({type(self).__name__}) called with {shapes}"
                     )
                     raise
+            if self._recompute:
+                recompute(outputs, tensors)
             self._finish(outputs, tensors, given_mask)
         return outputs
 

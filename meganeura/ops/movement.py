@@ -80,6 +80,22 @@ register(
 )
 
 
+# --- recompute ---------------------------------------------------------------------------------
+
+register(
+    Op(
+        "recompute",  # x, read when `after` is known: what hangs on it is not what hangs on x
+        "movement",
+        lambda x, after: (x.shape, x.dtype),
+        lambda x, after: x,
+        lambda node, g: [g, None],
+        samples=lambda random: [
+            Sample((_normal(random, *a), _normal(random, *b)), {})
+            for a, b in (((3, 4), (2,)), ((), ()), ((5,), (5,)), ((0, 2), (1,)))
+        ],
+    )
+)
+
 # --- broadcast_to ------------------------------------------------------------------------------
 
 

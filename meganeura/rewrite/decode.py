@@ -99,9 +99,10 @@ def rebuilt(graph: Graph, encoded: Encoded, found: EGraph, choice: Sequence[int]
         first.setdefault(c, node)
     built: dict[int, Node] = {}
     wanted = [found.of[encoded.position[id(n)]] for n in graph.roots]
-    stack = [(c, False, "") for c in reversed(wanted)]
+    stack: list[tuple[int, bool, str, object | None]]
+    stack = [(c, False, "", None) for c in reversed(wanted)]
     while stack:
-        c, expanded, scope = stack.pop()
+        c, expanded, scope, region = stack.pop()
         if c in built:
             continue
         n = found.classes[c][choice[c]]
@@ -110,8 +111,9 @@ def rebuilt(graph: Graph, encoded: Encoded, found: EGraph, choice: Sequence[int]
             built[c] = encoded.order[n.leaf]
         elif not expanded:
             scope = before.scope if before is not None and before.scope else scope
-            stack.append((c, True, scope))
-            stack.extend((k, False, scope) for k in reversed(n.children) if k not in built)
+            region = before.region if before is not None else region
+            stack.append((c, True, scope, region))
+            stack.extend((k, False, scope, region) for k in reversed(n.children) if k not in built)
         else:
             inputs = [built[k] for k in n.children]
             if (
@@ -122,7 +124,7 @@ def rebuilt(graph: Graph, encoded: Encoded, found: EGraph, choice: Sequence[int]
                 built[c] = before
             else:
                 built[c] = make(n.op, *inputs, **n.attributes)
-                built[c].scope = scope
+                built[c].scope, built[c].region = scope, region
     roots = [built[c] for c in wanted]
     for old, new in zip(graph.roots, roots, strict=True):
         if (old.shape, old.dtype) != (new.shape, new.dtype):

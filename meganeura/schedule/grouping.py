@@ -33,7 +33,7 @@ _COST |= dict.fromkeys(
 _LOAD = 6
 _DEEPEST = 40
 #: Movement that templates read through; more than this many divisions are better done once.
-_VIEWS = ("reshape", "transpose", "broadcast_to", "slice", "flip", "pad")
+_VIEWS = ("reshape", "transpose", "broadcast_to", "slice", "flip", "pad", "recompute")
 
 
 def stored_nodes(graph: Graph, limits: Limits) -> dict[int, Node]:
@@ -161,6 +161,7 @@ class Grouping:
                     why[d] = "a kernel between the two needs the one and is needed by the other"
                 elif self.drafts[d].try_add(node, self._hidden(d, node)):
                     self._join(d, node, needed)
+                    self.drafts[d].needs.update(id(x) for x in needs)
                     for x in needs:
                         self._readers[id(x)].append(d)
                     return
@@ -169,6 +170,7 @@ class Grouping:
         make = {"template": TemplateDraft, "reduction": RowDraft}.get(kind, MapDraft)
         draft = make(node, self.limits, self.materialised)
         draft.write()
+        draft.needs.update(id(x) for x in needs)
         draft.apart = [(x, why[self.owner[id(x)]]) for x in needs if id(x) in self.owner]
         self._check(draft)
         self.drafts.append(draft)

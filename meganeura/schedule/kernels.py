@@ -25,6 +25,7 @@ class Draft:
         self.outputs: list[Node] = [first]
         self.limits = limits
         self.materialised = materialised
+        self.needs: set[int] = set()  # stored nodes that come before, read or not
         self.refusal = ""  # why the last node was not taken in
         self.apart: list[tuple[Node, str]] = []  # what is read, and why its kernel is another one
         self.functions = ""

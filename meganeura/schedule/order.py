@@ -53,11 +53,9 @@ class _Dependencies:
                 else:
                     self.readers[id(node)].append(d)
         self.before: list[set[int]] = [set() for _ in drafts]
+        owner = {id(n): d for d, draft in enumerate(drafts) for n in draft.outputs}
         for d, draft in enumerate(drafts):
-            for node in draft.bindings.nodes:
-                other = self.writer.get(id(node), d)
-                if other != d:
-                    self.before[d].add(other)
+            self.before[d] = {owner[n] for n in draft.needs if n in owner} - {d}
         self.ancestors = [0] * len(drafts)
         for d in range(len(drafts)):  # drafts come in an order that respects what they read
             bits = 0

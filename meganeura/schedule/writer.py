@@ -64,6 +64,8 @@ def view(
             at = tuple(at[i] for i in np.argsort(x.attributes["axes"]))
         elif x.op == "broadcast_to":
             at = broadcast(at, x.inputs[0].shape)
+        elif x.op == "recompute":
+            pass
         else:
             return None
         x = x.inputs[0]
@@ -173,6 +175,9 @@ class Writer:
     def _reshape(self, node: Node, at: tuple[Index, ...]) -> str:
         (x,) = node.inputs
         return self.value(x, ix.unravel(ix.ravel(at, node.shape), x.shape))
+
+    def _recompute(self, node: Node, at: tuple[Index, ...]) -> str:
+        return self.value(node.inputs[0], at)
 
     def _transpose(self, node: Node, at: tuple[Index, ...]) -> str:
         axes = node.attributes["axes"]
