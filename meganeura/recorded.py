@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ from meganeura.graph.node import Node
 from meganeura.ops.dispatch import map_tree
 from meganeura.tensor import Tensor, to_tensor
 from meganeura.variable import Variable
+
+#: A function that was compiled so often is told of.
+_MANY_KINDS = 16
 
 
 def function(body: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,6 +71,15 @@ def function(body: Callable[..., Any]) -> Callable[..., Any]:
             ) from error
         if found is None:
             found = recordings[key] = _Recording(body, arguments, tensors)
+            if len(recordings) == _MANY_KINDS:
+                listed = "; ".join(
+                    " and ".join(str(shape) for shape, _ in k[1]) for k in list(recordings)[-4:]
+                )
+                warnings.warn(
+                    f"{getattr(body, '__name__', 'a function')} was compiled for {_MANY_KINDS} kinds of "
+                    f"arguments (the last ones have the shapes {listed}); pad arrays to a few lengths, and "
+                    "give numbers that change as arrays"
+                )
         return found.run(tensors)
 
     return call

@@ -58,6 +58,7 @@ class Step:
 
     def __init__(self, body: Callable[[Any], Any], batch: Batch, run_eagerly: bool = False):
         self.size = batch.size
+        self.shapes = tuple((batch.size, *t.shape[1:]) for t in batch.tensors if t.shape)
         self._cursor = batch.cursor  # of the batch it was recorded on; others bring their own
         with Recording(batch, run_eagerly) as trace:
             result = body(trace.data)

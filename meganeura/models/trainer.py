@@ -80,9 +80,14 @@ class Trainer(TrainingStep):
 
     def _tell_of_many_shapes(self, kind: str) -> None:
         if sum(k[0] == kind for k in self._steps) == _MANY_SHAPES:
+            shapes = dict.fromkeys(
+                step.shapes for (k, *_), (step, _) in self._steps.items() if k == kind
+            )
+            listed = "; ".join(" and ".join(map(str, some)) for some in list(shapes)[-4:])
             warnings.warn(
                 f"model {self.name!r} has compiled {_MANY_SHAPES} {kind} steps, one for each shape of "
-                "batch; pad the data to a few lengths, so that steps can be used again"
+                f"batch (the last ones: {listed}); pad the data to a few lengths, so that steps can be used "
+                "again, for instance with utils.pad_sequences(..., buckets=(32, 64, 128))"
             )
 
     def make_train_function(self, force: bool = False) -> None:

@@ -142,6 +142,16 @@ def _split(a: Index, k: int) -> tuple[Index, Index]:
     return Index(tuple(whole), a.constant // k), Index(tuple(rest), a.constant % k)
 
 
+def _factored(a: Index, k: int) -> tuple[int, Index, Index] | None:
+    """a = g * first + second with 0 <= second < g, where g > 1 divides k."""
+    for g in sorted({c for _, c in a.terms if c > 1 and k % c == 0}, reverse=True):
+        first, second = _split(a, g)
+        low, high = second.bounds
+        if low >= 0 and high < g and first.bounds[0] >= 0:
+            return g, first, second
+    return None
+
+
 @functools.lru_cache(_MEMORY)
 def div(a: Index, k: int) -> Index:
     if k == 1:
@@ -150,6 +160,9 @@ def div(a: Index, k: int) -> Index:
     low, high = rest.bounds
     if low >= 0 and high < k:
         return first
+    factored = _factored(a, k)
+    if factored is not None and factored[0] < k:
+        return div(factored[1], k // factored[0])
     if low >= 0:
         return add(first, _nested("div", rest, k))
     return Index(((("div", a, k), 1),))
@@ -161,6 +174,10 @@ def mod(a: Index, k: int) -> Index:
         return const(0)
     _, rest = _split(a, k)
     low, high = rest.bounds
+    factored = _factored(a, k)
+    if factored is not None and factored[0] < k and high >= k:
+        g, first, second = factored
+        return add(mul(mod(first, k // g), g), second)
     if low >= 0:
         return rest if high < k else _nested("mod", rest, k)
     return Index(((("mod", a, k), 1),))

@@ -93,11 +93,11 @@ class Draft:
 
 
 class MapDraft(Draft):
-    """One invocation per element; all outputs have one shape."""
+    """One invocation per element; all outputs have as many."""
 
     def try_add(self, node: Node, hidden: frozenset[int] = frozenset()) -> bool:
-        if node.shape != self.outputs[0].shape or "uint8" in (node.dtype, self.outputs[0].dtype):
-            self.refusal = "the results have different shapes"
+        if node.size != self.outputs[0].size or "uint8" in (node.dtype, self.outputs[0].dtype):
+            self.refusal = "the results have different sizes"
             return False
         return super().try_add(node, hidden)
 
@@ -118,8 +118,8 @@ class MapDraft(Draft):
                 f"if (i >= {first.size}u) {{ return; }}",
             ]
             i = ix.var("i", first.size)
-            at = ix.unravel(i, first.shape)
             for node in self.outputs:
+                at = ix.unravel(i, node.shape)
                 value = compute(writer, node, at)
                 writer.given[id(node)] = (at, value)
                 if id(node) not in hidden:

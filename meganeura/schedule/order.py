@@ -20,7 +20,6 @@ from meganeura.graph.node import Graph, Node
 from meganeura.schedule.kernels import Draft, MapDraft
 from meganeura.schedule.merge import shared_bytes, shared_memory
 from meganeura.schedule.plan import Limits, storage_bytes
-from meganeura.schedule.row_kernels import RowDraft
 from meganeura.schedule.template_kernels import TemplateDraft
 
 #: Kernels of one dispatch, at most: longer texts take drivers long to compile.
@@ -116,8 +115,7 @@ def _same_element(draft: Draft, node: Node, state: Node) -> bool:
         return isinstance(draft, MapDraft) and node.size == 1 and draft.outputs[0].size == 1
     if isinstance(draft, TemplateDraft) and id(state) in draft.operands:
         return False
-    if isinstance(draft, RowDraft):  # a row's values are written after all that the row reads
-        return node.size == draft.rows and node.shape != draft.full
+    # A row's values are written after all that the row reads, and its elements after all sums.
     return True
 
 
@@ -167,7 +165,11 @@ class _Scheduler:
     def _next(self) -> int:
         if not self.ready:
             return self.waiting[0]
-        return next((d for d in self.ready if self.delta[d] <= 0), self.ready[0])
+        for most in (-_SMALL, _SMALL):
+            for d in self.ready:
+                if self.delta[d] <= most:
+                    return d
+        return self.ready[0]
 
     def _company(self, first: int) -> list[int]:
         """Others that go into the same dispatch."""

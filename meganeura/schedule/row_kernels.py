@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from meganeura.graph.node import Node
 from meganeura.ops.pointwise import WGSL_TYPES
@@ -13,10 +13,7 @@ from meganeura.schedule.index import Index
 from meganeura.schedule.kernels import Draft, Materialised, compute
 from meganeura.schedule.plan import Limits
 from meganeura.schedule.templates.base import ceil_div, fold_workgroups
-from meganeura.schedule.writer import (
-    Unfusable,
-    Writer,
-)
+from meganeura.schedule.writer import Bindings, Unfusable, Writer
 
 #: reduction: (start, fold a and b)
 _FOLDS: dict[str, tuple[dict[str, str], Callable[[str, str, str], str]]] = {
@@ -71,13 +68,29 @@ class RowDraft(Draft):
             if not same or self.length == 0:
                 self.refusal = "they reduce along different dimensions"
                 return False
-        elif node.dtype == "uint8" or (node.shape != self.full and node.size != self.rows):
+        elif node.dtype == "uint8" or not (self._is_full(node) or node.size == self.rows):
             self.refusal = "the result has neither a value for each row nor one for each element"
             return False
         return super().try_add(node, hidden)
 
     def _is_reduction(self, node: Node) -> bool:
         return REGISTRY[node.op].kind == "reduction"
+
+    def _is_full(self, node: Node) -> bool:
+        """Whether it has a value for each element: dimensions of length 1 do not matter."""
+        return not self._is_reduction(node) and _wide(node.shape) == _wide(self.full)
+
+    def _is_row(self, node: Node) -> bool:
+        return not self._is_reduction(node) and not self._is_full(node)
+
+    def _start(self) -> tuple[Bindings, set[int]]:
+        """Elements are computed wherever they are needed, and written in the last pass: only what
+        the kernel reduces has to be at hand before."""
+        full = {id(n) for n in self.outputs if self._is_full(n)}
+        own = {id(n) for n in self.outputs} - full
+        self.positions = {}
+        bindings = Bindings(lambda n: id(n) in own or (id(n) not in full and self.materialised(n)))
+        return bindings, own
 
     def write(self, hidden: frozenset[int] = frozenset()) -> None:
         bindings, own = self._start()
@@ -157,9 +170,14 @@ class RowDraft(Draft):
         """Where row-shaped nodes of any shape have this row's element."""
         return ix.unravel(ix.var("r", self.rows), node.shape)
 
+    def _full_place(self, node: Node, place: tuple[Index, ...]) -> tuple[Index, ...]:
+        """Where a node that has every element has this one."""
+        wide = iter([c for c, n in zip(place, self.full, strict=True) if n != 1])
+        return tuple(ix.const(0) if n == 1 else next(wide) for n in node.shape)
+
     def _ready(self, node: Node, pending: list[Node], writer: Writer) -> bool:
         """Whether everything of this kernel that the node needs has a value."""
-        waiting = {id(n) for n in pending if id(n) != id(node)}
+        waiting = {id(n) for n in pending if id(n) != id(node) and not self._is_full(n)}
         stack, seen = list(node.inputs), set()
         while stack:
             x = stack.pop()
@@ -177,7 +195,7 @@ class RowDraft(Draft):
     ) -> set[int]:  # fmt: skip
         done: set[int] = set()
         for node in pending:  # what has one value per row comes for free
-            if not self._is_reduction(node) and node.size == self.rows and node.shape != self.full:
+            if self._is_row(node):
                 if self._ready(node, [p for p in pending if id(p) not in done], writer):
                     where = self._row_place(node)
                     value = compute(writer, node, where)
@@ -309,7 +327,7 @@ class RowDraft(Draft):
         stage: int,
         hidden: frozenset[int],
     ) -> set[int]:
-        ready = [n for n in pending if n.shape == self.full and not self._is_reduction(n)]
+        ready = [n for n in pending if self._is_full(n)]
         if not ready:
             return set()
         step = f"k += {lanes}u" if lanes > 1 else "k++"
@@ -320,12 +338,17 @@ class RowDraft(Draft):
         for node in ready:
             if not self._ready(node, [p for p in pending if id(p) not in done], loop):
                 continue
-            value = compute(loop, node, place)
-            loop.given[id(node)] = (place, value)
+            at = self._full_place(node, place)
+            value = compute(loop, node, at)
+            loop.given[id(node)] = (at, value)
             if id(node) not in hidden:
-                self._store(loop, node, value, ix.ravel(place, node.shape))
+                self._store(loop, node, value, ix.ravel(at, node.shape))
             done.add(id(node))
         body = [*loop.lines, *loop.stores]
         body = [f"if ({self.live}) {{", *body, "}"] if self.live else body
         writer.lines += [*body, "}"]
         return done
+
+
+def _wide(shape: Sequence[int]) -> list[int]:
+    return [n for n in shape if n != 1]

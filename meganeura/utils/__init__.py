@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import abc
 from typing import Any
 
 import numpy as np
@@ -63,13 +64,23 @@ def pad_sequences(
     padding: str = "pre",
     truncating: str = "pre",
     value: Any = 0.0,
+    buckets: abc.Sequence[int] | None = None,
 ) -> np.ndarray:
-    """Sequences of different lengths as one array, padded and cut before ("pre") or after ("post")."""
+    """Sequences of different lengths as one array, padded and cut before ("pre") or after ("post").
+
+    buckets: lengths to choose from: the array has the smallest one that holds the longest sequence
+             (the largest one where none does), so that batch after batch uses the same few compiled
+             steps. Not in Keras
+    """
     for what, given in (("padding", padding), ("truncating", truncating)):
         if given not in ("pre", "post"):
             raise ValueError(f"pad_sequences: {what} must be 'pre' or 'post', not {given!r}")
     listed = [np.asarray(s) for s in sequences]
     longest = max((len(s) for s in listed), default=0) if maxlen is None else maxlen
+    if buckets is not None:
+        if not len(buckets) or min(buckets) < 1:
+            raise ValueError(f"pad_sequences: buckets are lengths of at least 1, not {buckets!r}")
+        longest = min((b for b in buckets if b >= longest), default=max(buckets))
     rest = next((s.shape[1:] for s in listed if len(s)), ())
     out = np.full((len(listed), longest, *rest), value, dtype=dtype)
     for row, sequence in zip(out, listed, strict=True):

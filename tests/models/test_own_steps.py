@@ -258,3 +258,12 @@ def test_jit_records_once_and_assigns_every_time() -> None:
     assert len(runs) == 3
     with pytest.raises(TypeError, match="an argument of type set is neither an array nor hashable"):
         step(X, 1.0, {1, 2})
+
+
+def test_many_kinds_of_arguments_are_told_of() -> None:
+    double = mg.function(lambda x: x * 2.0)
+    for n in range(1, 16):
+        double(np.zeros((n, 2), "float32"))
+    with pytest.warns(UserWarning, match=r"the shapes .*\(16, 2\)"):
+        double(np.zeros((16, 2), "float32"))
+    double(np.zeros((17, 2), "float32"))  # once is enough

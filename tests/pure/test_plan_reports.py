@@ -42,7 +42,7 @@ def test_a_kernel_says_why_it_is_not_part_of_another() -> None:
     [
         (lambda x: [ops.sum(x, axis=0), ops.sum(ops.sum(x, axis=0))], "different dimensions"),
         (lambda x: [ops.tanh(x), ops.flip(ops.tanh(x), axis=0)], "other invocations"),
-        (lambda x: [ops.tanh(x), ops.tanh(x)[:3]], "different shapes"),
+        (lambda x: [ops.tanh(x), ops.tanh(x)[:3]], "different sizes"),
         (lambda x: [ops.sum(x, axis=1), ops.sum(x, axis=1)[:2]], "neither a value for each row"),
     ],
 )

@@ -63,6 +63,19 @@ def test_normalize() -> None:
     np.testing.assert_allclose(utils.normalize(x, order=1), [[3 / 7, 4 / 7], [0, 0]], rtol=1e-6)
 
 
+@pytest.mark.parametrize(("longest", "padded"), [(1, 4), (4, 4), (5, 8), (9, 8)])
+def test_pad_sequences_to_buckets(longest: int, padded: int) -> None:
+    """The smallest bucket that is long enough; the largest one cuts."""
+    found = utils.pad_sequences([[7] * longest, [1]], padding="post", buckets=(8, 4))
+    assert found.shape == (2, padded)
+    assert found[0].tolist() == [7] * min(longest, padded) + [0] * (padded - longest)
+
+
+def test_pad_sequences_without_buckets_to_choose_from() -> None:
+    with pytest.raises(ValueError, match="buckets are lengths of at least 1"):
+        utils.pad_sequences([[1]], buckets=())
+
+
 def test_pad_sequences() -> None:
     given = [[1], [2, 3], [4, 5, 6]]
     assert utils.pad_sequences(given).tolist() == [[0, 0, 1], [0, 2, 3], [4, 5, 6]]
