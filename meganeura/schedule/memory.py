@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 
@@ -125,22 +126,36 @@ def _temporaries(
     for n, size in sizes.items():
         change[first[n]] += size
         change[last[n] + 1] -= size
-    by_size = sorted(nodes, key=lambda n: (-sizes[n], first[n]))
-    by_time = sorted(nodes, key=lambda n: (first[n], -sizes[n]))
     least = max(itertools.accumulate(change))
     best: list[_Slot] = []
     total = -1
-    for order, by_gap in itertools.product((by_size, by_time), (True, False)):
-        if 0 <= total <= 1.02 * least:
-            break
+    for order, by_gap in _orders(sizes, first):
         slots = _shared(order, sizes, first, last, len(units), by_gap)
         needed = sum(slot.bytes for slot in slots)
         if total < 0 or needed < total:
             best, total = slots, needed
+        if total <= 1.05 * least:
+            break
     for slot in best:
         buffer = new(nodes[slot.held[0]], "temporary", size=slot.bytes)
         of.update(dict.fromkeys(slot.held, buffer))
     return least
+
+
+def _orders(sizes: dict[int, int], first: dict[int, int]) -> Iterator[tuple[list[int], bool]]:
+    """Orders in which tensors choose their buffers, and how: the large ones first, the early ones
+    first, and for plans of few tensors also the large ones first with some disorder."""
+    for order in (
+        sorted(sizes, key=lambda n: (-sizes[n], first[n])),
+        sorted(sizes, key=lambda n: (first[n], -sizes[n])),
+    ):
+        yield from ((order, True), (order, False))
+    random = Random(0)
+    for _ in range(min(40, 6000 // max(len(sizes), 1))):
+        spread = random.choice((0.3, 1.0, 2.0))
+        shifted = {n: -size * 2 ** random.gauss(0, spread) for n, size in sizes.items()}
+        order = sorted(sizes, key=lambda n: shifted[n])  # noqa: B023
+        yield from ((order, True), (order, False))
 
 
 class _Slot:

@@ -45,7 +45,6 @@ def check_plan(plan: Plan, limits: Limits) -> None:
 #: Rows that are not where they are wanted yet: dispatches, and how far memory is above the least.
 _PENDING = {
     "Keras's MNIST convnet, Adam, training": (25, 1.25),
-    "U-Net small, inference": (75, 1.2),
     "SmolVLA expert, inference": (167, 1.15),
     "SmolLM2-135M, length 128, prefill": (333, 1.15),
 }
