@@ -30,11 +30,12 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=8, help="how many digits to draw")
     parser.add_argument("--steps", type=int, default=30, help="steps from noise to image")
     parser.add_argument("--base", type=int, default=32, help="channels of the widest images")
+    parser.add_argument("--images", type=int, default=1797, help="how many images to learn from")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
 
     mg.utils.set_random_seed(arguments.seed)
-    images = load_digits().images.astype("float32")[..., None] / 8 - 1
+    images = load_digits().images[: arguments.images, ..., None].astype("float32") / 8 - 1
     print(f"{len(images)} images; {mg.backend.describe()}")
     print(drawn(images[: arguments.count]))
 
