@@ -66,6 +66,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM",
                {**_TEXT, "head_dim": 12, "sliding_window": 4, "query_pre_attn_scalar": 10,
                 "pad_token_id": 0, "layer_types": ["sliding_attention", "full_attention"]}),
+    "gemma3_pictures": (
+        "Gemma3Config", "Gemma3ForConditionalGeneration",
+        {"text_config": {**_TEXT, "head_dim": 12, "sliding_window": 4, "query_pre_attn_scalar": 10,
+                         "pad_token_id": 0, "layer_types": ["sliding_attention", "full_attention"]},
+         "vision_config": {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+                           "num_attention_heads": 1, "image_size": 8, "patch_size": 4},
+         "mm_tokens_per_image": 4, "image_token_index": 60, "boi_token_index": 1,
+         "eoi_token_index": 2}),
     "gpt2": ("GPT2Config", "GPT2LMHeadModel",
              {"vocab_size": 61, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4}),
     "vit": ("ViTConfig", "ViTForImageClassification",
@@ -216,7 +224,9 @@ def answers(case: str, shapes: dict[str, list[int]], folder: Path) -> dict[str, 
 
 
 def _newer(name: str) -> str:
-    """What transformers 5 calls a parameter of a ViT that it stores under the published name."""
+    """What transformers 5 calls a parameter that it stores under the published name."""
+    if name.startswith("language_model.model."):
+        return "model.language_model." + name.removeprefix("language_model.model.")
     found = re.match(r"vit\.encoder\.layer\.(\d+)\.(.*)\.(\w+)$", name)
     if not found:
         return name

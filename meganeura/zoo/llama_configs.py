@@ -6,11 +6,19 @@ from typing import Any
 
 #: The types of configurations that are understood.
 TYPES = (
-    "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "smollm3",
+    "llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "gemma2", "gemma3_text", "gemma3",
+    "smollm3",
 )  # fmt: skip
 
 #: Types whose RMS norms multiply by 1 + weight.
-NORMS_FROM_ZERO = ("gemma", "gemma2", "gemma3_text")
+NORMS_FROM_ZERO = ("gemma", "gemma2", "gemma3_text", "gemma3")
+
+#: What the files of Gemma 3 that know pictures leave out of their text's configuration.
+_GEMMA3 = {
+    "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+    "rms_norm_eps": 1e-6, "query_pre_attn_scalar": 256, "sliding_window": 4096,
+    "tie_word_embeddings": True, "pad_token_id": 0,
+}  # fmt: skip
 
 
 def _rope(config: dict[str, Any], kind: str | None = None) -> tuple[float, dict[str, Any] | None]:
@@ -65,6 +73,10 @@ def _windows(config: dict[str, Any], kind: str, count: int) -> tuple[int | None,
 def llama_config(config: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `LlamaConfig`. Raises ValueError for what the family's code does not do."""
     kind = config.get("model_type", "llama")
+    if kind == "gemma3":  # its text model; the pictures' is left out
+        older = {} if "rope_parameters" in config["text_config"] else {"rope_theta": 1e6}
+        config = {**_GEMMA3, **older, **config["text_config"]}
+        kind = "gemma3_text"
     heads, count = config["num_attention_heads"], config["num_hidden_layers"]
     gemma = kind in NORMS_FROM_ZERO
     head_width = config.get("head_dim") or config["hidden_size"] // heads

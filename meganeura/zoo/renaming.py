@@ -16,12 +16,25 @@ _BODIES: dict[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(TYPES, ("model.", ("embed_tokens.", "layers.", "norm."))),
 }
 
+#: Type of a model -> beginnings of names that stand for others, and of names that are left out.
+_STANDS_FOR: dict[str, dict[str, str]] = {
+    "gemma3": {"language_model.model.": "model.", "language_model.lm_head.": "lm_head.",
+               "model.language_model.": "model."},
+}  # fmt: skip
+_LEFT_OUT: dict[str, tuple[str, ...]] = {
+    "gemma3": ("vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+               "model.multi_modal_projector."),
+}  # fmt: skip
+
 
 def today(name: str, kind: str) -> str:
     """The name that a stored tensor has in today's files of this type of model."""
     for old, new in _OLDER_ENDS.items():
         if name.endswith(old):
             name = name.removesuffix(old) + new
+    for old, new in _STANDS_FOR.get(kind, {}).items():
+        if name.startswith(old):
+            name = new + name.removeprefix(old)
     prefix, starts = _BODIES.get(kind, ("", ()))
     return prefix + name if starts and name.startswith(starts) else name
 
@@ -31,7 +44,9 @@ class Renamed(Mapping[str, Any]):
 
     def __init__(self, tensors: Any, kind: str):
         self._tensors = tensors
-        self._stored = {today(name, kind): name for name in tensors}
+        left_out = _LEFT_OUT.get(kind, ())
+        kept = (name for name in tensors if not (left_out and name.startswith(left_out)))
+        self._stored = {today(name, kind): name for name in kept}
 
     def __getitem__(self, name: str) -> Any:
         return self._tensors[self._stored[name]]
@@ -44,5 +59,6 @@ class Renamed(Mapping[str, Any]):
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor, without reading it."""
-        found: tuple[int, ...] = self._tensors.shape(self._stored[name])
-        return found
+        stored = self._stored[name]
+        found = getattr(self._tensors, "shape", lambda n: self._tensors[n].shape)
+        return tuple(found(stored))

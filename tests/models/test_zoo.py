@@ -13,6 +13,7 @@ import zoo_cases
 import meganeura as mg
 from meganeura import ops
 from meganeura.zoo.pretrained import architecture, load_weights
+from meganeura.zoo.renaming import Renamed, today
 
 TABLE = json.loads((zoo_cases.DATA / "zoo_goldens.json").read_text("utf-8"))
 ANSWERS = np.load(zoo_cases.DATA / "zoo_goldens.npz", allow_pickle=False)
@@ -31,8 +32,10 @@ def case(request: pytest.FixtureRequest) -> tuple[str, Any, Any]:
     name = request.param
     entry = TABLE[name]
     kind = architecture(entry["config"])
-    model = kind.build(entry["config"], tuple(entry["tensors"]), **SIZES.get(name, {}))
-    load_weights(model, zoo_cases.weights(entry["tensors"]), kind.transposed, kind.norms_from_zero)
+    given = zoo_cases.weights(entry["tensors"])
+    tensors = Renamed(given, entry["config"]["model_type"])
+    model = kind.build(entry["config"], tuple(tensors), **SIZES.get(name, {}))
+    load_weights(model, tensors, kind.transposed, kind.norms_from_zero)
     given = zoo_cases.inputs(name)
     return name, model, given if len(given) > 1 else next(iter(given.values()))
 
@@ -45,7 +48,8 @@ def test_output(case: tuple[str, Any, Any]) -> None:
 def test_gradients(case: tuple[str, Any, Any]) -> None:
     name, model, given = case
     table = architecture(TABLE[name]["config"]).stored_names(model)
-    names = sorted(TABLE[name]["tensors"])
+    kind = TABLE[name]["config"]["model_type"]
+    names = [today(n, kind) for n in sorted(TABLE[name]["tensors"])]
     norms = {n: x for n, x in zip(names, ANSWERS[f"{name}.norms"], strict=True) if x == x}
     wanted = [n for n in norms if n in table]
     assert len(wanted) > 0.6 * len(table)
