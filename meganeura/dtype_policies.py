@@ -12,7 +12,7 @@ class DTypePolicy:
     """
 
     def __init__(self, name: str = "float32", source_name: str | None = None):
-        if not isinstance(name, str) or name.removesuffix("_float32") != "float32":
+        if not isinstance(name, str) or name not in ("float32", "mixed_float32"):
             raise ValueError(
                 f"dtype policy {name!r} is not offered: layers compute in float32; use DTypePolicy('float32')"
             )
