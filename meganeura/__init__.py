@@ -13,7 +13,7 @@ _NAMES: dict[str, str] = {
         name: ""
         for name in (
             "activations backend callbacks config constraints datasets dtype_policies dtypes graph initializers layers "
-            "losses metrics models onnx ops optim optimizers random regularizers saving tree utils zoo"
+            "losses metrics models onnx ops optim optimizers preprocessing random regularizers saving tree utils zoo"
         ).split()
     },
     "Model": "models",

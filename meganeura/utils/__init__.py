@@ -9,6 +9,12 @@ import numpy as np
 
 from meganeura import identifiers, random
 from meganeura.data.dataset import PyDataset as PyDataset
+from meganeura.utils.files import get_file as get_file
+from meganeura.utils.images import array_to_img as array_to_img
+from meganeura.utils.images import image_dataset_from_directory as image_dataset_from_directory
+from meganeura.utils.images import img_to_array as img_to_array
+from meganeura.utils.images import load_img as load_img
+from meganeura.utils.images import save_img as save_img
 from meganeura.utils.objects import custom_object_scope as custom_object_scope
 from meganeura.utils.objects import deserialize_keras_object as deserialize_keras_object
 from meganeura.utils.objects import get_custom_objects as get_custom_objects
@@ -18,6 +24,13 @@ from meganeura.utils.objects import register_keras_serializable as register_kera
 from meganeura.utils.objects import serialize_keras_object as serialize_keras_object
 from meganeura.utils.packing import Packed as Packed
 from meganeura.utils.packing import pack_sequences as pack_sequences
+from meganeura.utils.plotting import model_to_dot as model_to_dot
+from meganeura.utils.plotting import plot_model as plot_model
+from meganeura.utils.progress import Progbar as Progbar
+from meganeura.utils.timeseries import split_dataset as split_dataset
+from meganeura.utils.timeseries import (
+    timeseries_dataset_from_array as timeseries_dataset_from_array,
+)
 
 Sequence = PyDataset  # its name in Keras 2
 
@@ -97,3 +110,41 @@ def pad_sequences(
 
 
 CustomObjectScope = custom_object_scope
+
+
+def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
+    """`(x, y, sample_weight)` of the data of a step, None where there is none."""
+    parts = tuple(data) if isinstance(data, (list, tuple)) else (data,)
+    if not 1 <= len(parts) <= 3:
+        raise ValueError(
+            f"the data of a step are x, (x, y) or (x, y, sample_weight), got {len(parts)} parts"
+        )
+    return (*parts, None, None)[:3]
+
+
+def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    """The data of a step: x alone, (x, y) or (x, y, sample_weight)."""
+    if sample_weight is not None:
+        return (x, y, sample_weight)
+    if y is not None:
+        return (x, y)
+    return (x,) if isinstance(x, (list, tuple)) else x
+
+
+#: What is not offered -> why, and what to use.
+_REFUSED = {
+    "FeatureSpace": "it is built on TensorFlow's data pipelines; use the preprocessing layers "
+    "(Normalization, Discretization, CategoryEncoding, Hashing) on the columns",
+    "audio_dataset_from_directory": "sound files are not decoded; read them with a package such as "
+    "soundfile and give arrays, or a PyDataset, to fit",
+    "text_dataset_from_directory": "there are no tensors of strings; turn the texts into numbers with a "
+    "tokenizer and give arrays, or a PyDataset, to fit",
+    "bounding_boxes": "pictures with boxes are not augmented here",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _REFUSED:
+        raise AttributeError(f"meganeura.utils.{name} is not offered: {_REFUSED[name]}")
+    hint = identifiers.suggestion(name, [n for n in globals() if not n.startswith("_")])
+    raise AttributeError(f"meganeura.utils has no {name!r}{hint}")
