@@ -142,6 +142,11 @@ def test_drawn_texts_follow_the_seed() -> None:
     one = model.generate([3, 4], 25, seed=1, **settings)
     np.testing.assert_array_equal(one, model.generate([3, 4], 25, seed=1, **settings))
     assert one.tolist() != model.generate([3, 4], 25, seed=2, **settings).tolist()
+    flat = llama(LlamaConfig(**SMALL))
+    flat.set_weights([0 * w for w in flat.get_weights()])
+    draws = flat.generate([[3], [3]], 25, temperature=1.0, seed=4)
+    assert min(len(set(row[1:].tolist())) for row in draws) > 12  # of 61, each as likely
+    assert draws[0].tolist() != draws[1].tolist()
     # a single token to choose from is the likeliest one
     greedy = model.generate([3, 4], 12).tolist()
     assert model.generate([3, 4], 12, temperature=3.0, top_k=1).tolist() == greedy
