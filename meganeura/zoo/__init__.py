@@ -20,7 +20,7 @@ _MODULES: dict[str, str] = {
     "gpt2": "GPT2Config gpt2",
     "llama": "LlamaConfig llama",
     "mnist": "mnist_convnet mnist_mlp",
-    "pretrained": "from_pretrained",
+    "pretrained": "from_pretrained save_pretrained",
     "resnet": "ResNetConfig resnet resnet18 resnet50",
     "smolvla": "SmolVLAConfig action_expert",
     "smolvlm": "SmolVLMConfig smolvlm",

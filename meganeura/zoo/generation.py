@@ -140,6 +140,11 @@ class Session:
         self.capacity = capacity
         self.decoding = Decoding(batch, capacity)
         self.names = list(model.input_names)
+        if "segments" in self.names:
+            raise ValueError(
+                f"model {model.name!r} was built with packed=True, to be trained; build it without, and "
+                "give it these weights: writer.set_weights(model.get_weights())"
+            )
         if "ids" not in self.names:
             raise ValueError(
                 f"model {model.name!r} has no input named 'ids' to put tokens into; it has "

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from meganeura import layers
+from meganeura.layers.lora import Adaptable
+from meganeura.saving.atomic import atomic_path
 from meganeura.saving.safe_h5 import DamagedFileError
-from meganeura.saving.safetensors import load_safetensors
+from meganeura.saving.safetensors import load_safetensors, save_safetensors
 from meganeura.zoo.bert import OutputBias, bert_of_files
-from meganeura.zoo.generation import LanguageModel
 from meganeura.zoo.gpt2 import STORED_TRANSPOSED, GPT2Config, gpt2
 from meganeura.zoo.llama import LlamaConfig, llama
 from meganeura.zoo.llama_configs import NORMS_FROM_ZERO, TYPES
@@ -48,9 +49,23 @@ def _from_zero(array: np.ndarray) -> np.ndarray:
     return array + np.float32(1)
 
 
+def _to_zero(array: np.ndarray) -> np.ndarray:
+    return array - np.float32(1)
+
+
 def _kernel(array: np.ndarray) -> np.ndarray:
     """(out, in, *window) -> (*window, in, out)."""
     return np.moveaxis(array, (0, 1), (-1, -2))
+
+
+def _stored_kernel(array: np.ndarray) -> np.ndarray:
+    return np.moveaxis(array, (-1, -2), (0, 1))
+
+
+#: From stored to ours -> from ours to stored.
+_BACK: dict[Transform, Transform] = {
+    _same: _same, _transposed: _transposed, _from_zero: _to_zero, _kernel: _stored_kernel,
+}  # fmt: skip
 
 
 #: Layer class -> {attribute of the layer: (suffix of the stored name, transform)}.
@@ -263,6 +278,50 @@ def from_pretrained(folder: str | os.PathLike[str], **sizes: Any) -> Any:
                 f"{folder / 'config.json'} describes no model: it lacks {error}"
             ) from error
         load_weights(model, tensors, kind.transposed, kind.norms_from_zero)
-    if isinstance(model, LanguageModel):
-        model.folder = folder
+    model.folder = folder
     return model
+
+
+class _Late:
+    """A weight in its stored layout, which comes from the device when it is written."""
+
+    def __init__(self, variable: Any, transform: Transform):
+        self._variable, self._transform = variable, transform
+        self.dtype = variable.dtype
+        self.shape = transform(np.broadcast_to(np.float32(0), variable.shape)).shape
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self._transform(self._variable.numpy())
+
+
+def save_pretrained(model: Any, folder: str | os.PathLike[str], config: Any = None) -> None:
+    """Write a model's weights as model.safetensors, under the names and in the layout of Hugging Face.
+
+    config: the dictionary of its `config.json`, which is written as well; without it that of the
+    folder that the model came from. Raises ValueError where there is none, and where LoRA is not merged.
+    """
+    origin = getattr(model, "folder", None)
+    if config is None:
+        if origin is None:
+            raise ValueError(
+                f"save_pretrained: model {model.name!r} came from no folder; give the dictionary of its "
+                "config.json as config"
+            )
+        config = read_config(origin)
+    apart = [
+        x.name for x in model._flatten_layers() if isinstance(x, Adaptable) and x.lora is not None
+        and not x.lora.merged
+    ]  # fmt: skip
+    if apart:
+        raise ValueError(
+            f"save_pretrained: layer {apart[0]!r} has LoRA beside its weights, which these files cannot "
+            "hold; call models.merge_lora(model) first"
+        )
+    table = architecture(config).stored_names(model)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    tensors = {
+        name: _Late(variable, _BACK[transform]) for name, (variable, transform) in table.items()
+    }
+    save_safetensors(Path(folder) / "model.safetensors", tensors, {"format": "pt"})
+    with atomic_path(Path(folder) / "config.json") as path:
+        path.write_text(json.dumps(config, indent=2) + "\n", "utf-8")

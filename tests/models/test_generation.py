@@ -205,6 +205,11 @@ def test_what_makes_no_sense_is_refused(
         llama(LlamaConfig(**SMALL)).generate(prompt, **settings)
 
 
+def test_models_for_packed_texts_do_not_write() -> None:
+    with pytest.raises(ValueError, match="packed=True"):
+        llama(LlamaConfig(**SMALL), packed=True).generate([1, 2], 3)
+
+
 def test_learnt_positions_end() -> None:
     model = gpt2(GPT2Config(VOCABULARY, positions=16, width=32, layers=1, heads=4, inner=48))
     with pytest.raises(ValueError, match="16 positions"):

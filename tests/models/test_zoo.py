@@ -213,3 +213,27 @@ def test_names_of_older_files_are_understood(name: str, tmp_path: Path) -> None:
     given = zoo_cases.inputs(name)
     found = from_pretrained(tmp_path)(given if len(given) > 1 else given["ids"])
     assert relative(found, ANSWERS[f"{name}.output"]) < 1e-4
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gpt2", "resnet18"])
+def test_what_was_read_is_written_again(name: str, tmp_path: Path) -> None:
+    from meganeura.saving.safetensors import load_safetensors, save_safetensors
+    from meganeura.zoo.pretrained import from_pretrained, save_pretrained
+
+    tensors = zoo_cases.weights(_prepared(name, tmp_path))
+    save_safetensors(tmp_path / "model.safetensors", tensors)
+    model = from_pretrained(tmp_path, **SIZES.get(name, {}))
+    save_pretrained(model, tmp_path / "again")
+    with load_safetensors(tmp_path / "again") as written:
+        assert set(written) == {n for n in tensors if "num_batches" not in n}
+        for n in written:
+            np.testing.assert_allclose(written[n], tensors[n], atol=1e-6)
+    given = next(iter(zoo_cases.inputs(name).values()))
+    again = from_pretrained(tmp_path / "again", **SIZES.get(name, {}))
+    np.testing.assert_allclose(np.asarray(again(given)), np.asarray(model(given)), atol=1e-5)
+    if name == "gpt2":
+        mg.models.add_lora(model, 2, pattern="c_fc")
+        with pytest.raises(ValueError, match="merge_lora"):
+            save_pretrained(model, tmp_path / "again")
+    with pytest.raises(ValueError, match="came from no folder"):
+        save_pretrained(mg.models.mnist_mlp(), tmp_path / "again")
