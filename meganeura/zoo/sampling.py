@@ -10,8 +10,8 @@ import numpy as np
 
 from meganeura import ops, random
 
-#: Halvings of the interval in which a threshold is searched: as many as float32 has digits.
-HALVINGS = 24
+#: A threshold is searched by trying so many values at once, so many times: to 24 binary digits.
+TRIED, ROUNDS = 15, 6
 HIDDEN = -1e30
 
 
@@ -60,15 +60,19 @@ class Sampling:
 
 
 def threshold(x: Any, enough: Any, low: Any, high: Any) -> Any:
-    """The largest t in [low, high) for which `enough(x >= t)` holds, (batch, 1), up to rounding.
+    """The largest t in [low, high) for which `enough(x >= t)` holds, (batch, 1), to 24 binary digits of
+    the interval.
 
-    `enough` takes a condition of x's shape, holds at `low`, and holds for every t below one for which
-    it does.
+    `enough` takes a condition (batch, tried, vocabulary) to (batch, tried), holds at `low`, and holds for
+    every t below one for which it does.
     """
-    for _ in range(HALVINGS):
-        middle = (low + high) * 0.5
-        kept = enough(ops.greater_equal(x, middle))
-        low, high = ops.where(kept, middle, low), ops.where(kept, high, middle)
+    shares = ops.convert_to_tensor((np.arange(1, TRIED + 1) / (TRIED + 1)).astype("float32"))
+    for _ in range(ROUNDS):
+        tried = low + (high - low) * shares
+        kept = enough(ops.greater_equal(ops.expand_dims(x, 1), ops.expand_dims(tried, 2)))
+        above = ops.max(ops.where(kept, tried, low), axis=-1, keepdims=True)
+        high = ops.min(ops.where(kept, high, tried), axis=-1, keepdims=True)
+        low = above
     return low
 
 
@@ -78,11 +82,9 @@ def keep_top_k(logits: Any, k: Any) -> Any:
     low = ops.min(logits, axis=-1, keepdims=True)
 
     def enough(kept: Any) -> Any:
-        count = ops.sum(ops.cast(kept, "float32"), axis=-1, keepdims=True)
-        return ops.greater_equal(count, k)
+        return ops.greater_equal(ops.sum(ops.cast(kept, "float32"), axis=-1), k)
 
     bound = threshold(logits, enough, low, high)
-    # the smallest logit that is not below the bound is the k-th; a bound between two is as good
     return ops.where(ops.greater_equal(logits, bound), logits, HIDDEN)
 
 
@@ -92,8 +94,8 @@ def keep_top_p(logits: Any, p: Any) -> Any:
     high = ops.max(weights, axis=-1, keepdims=True)
 
     def enough(kept: Any) -> Any:
-        held = ops.sum(ops.where(kept, weights, 0.0), axis=-1, keepdims=True)
-        return ops.greater_equal(held, p)
+        held = ops.where(kept, ops.expand_dims(weights, 1), 0.0)
+        return ops.greater_equal(ops.sum(held, axis=-1), p)
 
     bound = threshold(weights, enough, ops.zeros_like(high), high)
     likeliest = ops.greater_equal(weights, high)
