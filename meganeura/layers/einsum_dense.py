@@ -9,10 +9,11 @@ from typing import Any
 from meganeura import ops
 from meganeura.initializers import VarianceScaling
 from meganeura.layers.layer import Layer
+from meganeura.layers.lora import Adaptable
 from meganeura.layers.settings import Settings
 
 
-class EinsumDense(Settings, Layer):
+class EinsumDense(Adaptable, Settings, Layer):
     """activation(einsum(equation, inputs, kernel) + bias).
 
     equation:     such as "abc,cd->abd" or "...x,xy->...y"; the ellipsis stands for leading (or
@@ -43,11 +44,13 @@ class EinsumDense(Settings, Layer):
         activity_regularizer: Any = None,
         **kwargs: Any,
     ):
-        for unused in ("lora_rank", "lora_alpha", "gptq_unpacked_column_size"):
-            if kwargs.pop(unused, None) is not None:
-                raise ValueError(f"layer EinsumDense: {unused} is not offered")
+        if kwargs.pop("gptq_unpacked_column_size", None) is not None:
+            raise ValueError("layer EinsumDense: gptq_unpacked_column_size is not offered")
+        lora = (kwargs.pop("lora_rank", None), kwargs.pop("lora_alpha", None))
+        train_bias = kwargs.pop("lora_train_bias", True)
         kwargs.pop("quantization_config", None)
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
+        self._want_lora(*lora, train_bias)
         self.equation = equation
         sizes = (output_shape,) if isinstance(output_shape, int) else tuple(output_shape)
         self._sizes = sizes
@@ -158,13 +161,17 @@ class EinsumDense(Settings, Layer):
                 trainable=True,
             )
         self.built = True
+        self._build_lora()
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
         return self._analyse(input_shape)[2]
 
     def call(self, inputs: Any) -> Any:
         source, kernel, output, _, _ = self._letters(len(inputs.shape))
-        outputs = ops.einsum(f"{source},{kernel}->{output}", inputs, self.kernel)
+        table = self.kernel
+        if self.lora is not None and not self.lora.merged:
+            table = ops.add(table, self.lora.delta())
+        outputs = ops.einsum(f"{source},{kernel}->{output}", inputs, table)
         if self.bias is not None:
             outputs = ops.add(outputs, self.bias)
         return self.activation(outputs)

@@ -9,7 +9,10 @@ from meganeura.layers.layer import Layer
 
 
 class LowRank(Layer):
-    """The thin factors a (inputs, rank) and b (rank, outputs): they stand for scale * a b."""
+    """The thin factors a (inputs, rank) and b (rank, outputs): they stand for scale * a b.
+
+    There may be several dimensions of inputs.
+    """
 
     #: Keras's files hold the sum of table and product: where there are no factors, b is zero.
     merged_in_files = True
@@ -27,13 +30,20 @@ class LowRank(Layer):
         return self.alpha / self.rank
 
     def add(self, shape: tuple[int, ...], a_initializer: Any, b_initializer: Any) -> None:
-        self.a = self.add_weight((shape[0], self.rank), a_initializer, name="lora_a")
-        self.b = self.add_weight((self.rank, shape[1]), b_initializer, name="lora_b")
+        self.a = self.add_weight((*shape[:-1], self.rank), a_initializer, name="lora_a")
+        self.b = self.add_weight((self.rank, shape[-1]), b_initializer, name="lora_b")
         self.built = True
 
     def call(self, x: Any) -> Any:
         """scale * (x a) b."""
         return ops.matmul(ops.matmul(x, self.a), self.b) * self.scale
+
+    def delta(self) -> Any:
+        """scale * a b as a node."""
+        thin = ops.reshape(self.a, (-1, self.rank))
+        return ops.reshape(
+            ops.matmul(thin, self.b) * self.scale, (*self.a.shape[:-1], self.b.shape[-1])
+        )
 
     def product(self) -> Any:
         """scale * a b as an array."""

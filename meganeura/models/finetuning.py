@@ -59,7 +59,7 @@ def add_lora(
     pattern: str | Iterable[str] = "",
     freeze_others: bool = True,
 ) -> list[str]:
-    """Put LoRA beside the dense and embedding layers in whose names the pattern is found; returns the names.
+    """Put LoRA beside the dense, einsum and embedding layers in whose names the pattern is found; returns the names.
 
     alpha is the rank where it is not given. With freeze_others, nothing but the thin factors is trained.
     Raises ValueError where no layer matches.
@@ -70,7 +70,7 @@ def add_lora(
     ]  # fmt: skip
     if not layers:
         raise ValueError(
-            f"model {model.name!r} has no dense or embedding layer whose name matches {pattern!r}"
+            f"model {model.name!r} has no dense, einsum or embedding layer whose name matches {pattern!r}"
         )
     for layer in layers:
         layer.enable_lora(rank, alpha, train_bias=not freeze_others)

@@ -97,6 +97,25 @@ def test_lora_of_embeddings_and_their_tied_heads() -> None:
     np.testing.assert_allclose(np.asarray(model(ids)), apart, rtol=1e-4, atol=1e-4)
 
 
+def test_lora_of_attention(tmp_path: Any) -> None:
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(2, 5, 6)).astype("float32")
+    inputs = mg.Input((5, 6))
+    outputs = layers.MultiHeadAttention(2, 3, name="attention")(inputs, inputs)
+    model = mg.Model(inputs, outputs)
+    names = mg.models.add_lora(model, 2, pattern="query|output")
+    assert names == ["query", "attention_output"]
+    assert [w.shape for w in model.trainable_weights] == [(6, 2, 2), (2, 3), (2, 3, 2), (2, 6)]
+    for w in model.trainable_weights:
+        w.assign(rng.normal(size=w.shape))
+    apart = np.asarray(model(x))
+    mg.models.merge_lora(model)
+    np.testing.assert_allclose(np.asarray(model(x)), apart, rtol=1e-4, atol=1e-5)
+    layer = layers.EinsumDense("ab,bc->ac", 4, lora_rank=3)
+    layer(x[0])
+    assert layer.lora_rank == 3 and layer.get_config()["lora_rank"] == 3
+
+
 def test_what_lora_refuses() -> None:
     with pytest.raises(ValueError, match="not built"):
         layers.Dense(3).enable_lora(2)
