@@ -212,3 +212,33 @@ register(
         samples=_parts_samples,
     )
 )
+
+
+def _attend_infer(x: Node, v: Node, *_: Node, transpose_v: bool, **__: bool) -> tuple[Shape, str]:
+    weights = Node("input", (), {}, x.shape, x.dtype)
+    return _matmul_infer(weights, v, transpose_a=False, transpose_b=transpose_v)
+
+
+def _attend(x: Any, v: Any, *_: Any, transpose_v: bool, **__: bool) -> Any:
+    """softmax(x) v. Where q, k and a stand-in for their product are given as well, x is made of it."""
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True, initial=-np.inf))
+    return np.matmul(
+        e / np.sum(e, axis=-1, keepdims=True), np.swapaxes(v, -1, -2) if transpose_v else v
+    )
+
+
+def _attend_samples(random: np.random.Generator) -> list[Sample]:
+    found = []
+    for x, v, turned in (
+        ((5, 7), (7, 3), False),
+        ((2, 3, 9, 70), (2, 1, 5, 70), True),
+        ((1, 1), (1, 1), False),
+        ((2, 4, 130), (2, 130, 66), False),
+    ):
+        arrays = tuple(random.standard_normal(s).astype("float32") for s in (x, v))
+        flags = {"transpose_v": turned, "transpose_q": False, "transpose_k": False}
+        found.append(Sample(arrays, flags, gradient=False))
+    return found
+
+
+register(Op("attend", "template", _attend_infer, _attend, samples=_attend_samples))

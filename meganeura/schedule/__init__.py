@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from meganeura.graph.node import Graph
+from meganeura.schedule.attention import with_attention
 from meganeura.schedule.grouping import Grouping
 from meganeura.schedule.memory import assemble
 from meganeura.schedule.order import ordered
@@ -21,7 +22,7 @@ def schedule(graph: Graph, limits: Limits) -> Plan:
 
     templates.load()
     start = time.perf_counter()
-    ready = prepared(graph, limits)
+    ready = with_attention(prepared(graph, limits), limits)
     drafts = Grouping(ready, limits).finished()
     plan = assemble(ready, ordered(ready, drafts, limits), limits)
     plan.statistics["schedule_seconds"] = time.perf_counter() - start

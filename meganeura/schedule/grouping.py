@@ -9,7 +9,7 @@ from meganeura.ops.registry import REGISTRY
 from meganeura.schedule.kernels import Draft, MapDraft, depends
 from meganeura.schedule.plan import Limits
 from meganeura.schedule.row_kernels import RowDraft
-from meganeura.schedule.template_kernels import TemplateDraft
+from meganeura.schedule.template_kernels import AttendDraft, TemplateDraft
 
 #: What recomputing an element costs, in simple operations.
 _COST = {"random_bits": 60, "power": 16, "gelu": 16, "erf": 12, "divide": 3, "sqrt": 3, "rsqrt": 3}
@@ -47,12 +47,14 @@ def stored_nodes(graph: Graph, limits: Limits) -> dict[int, Node]:
             consumers[id(x)].append(node)
     for node in graph.roots:
         stored[id(node)] = node
+    scored = {id(n.inputs[4]) for n in order if n.op == "attend" and len(n.inputs) > 2}
     for node in order:
+        if node.op != "attend" and any(id(x) in scored for x in node.inputs):
+            scored.add(id(node))
         if REGISTRY[node.op].kind in ("template", "reduction"):
             stored[id(node)] = node
         if REGISTRY[node.op].kind == "template":
-            # a fused bias is read once for each output: it may be computed there
-            for x in node.inputs[: 2 if node.op.startswith("fused_") else None]:
+            for x in _kept_operands(node):
                 base = _operand_base(x)
                 stored[id(base)] = base
     cost: dict[int, int] = {}
@@ -70,7 +72,7 @@ def stored_nodes(graph: Graph, limits: Limits) -> dict[int, Node]:
         )
         deep = 1 + max((0 if id(x) in stored else depth[id(x)] for x in node.inputs), default=0)
         cost[id(node)], depth[id(node)] = min(own, 10**6), deep
-        if id(node) in stored:
+        if id(node) in stored or id(node) in scored:
             continue
         readers = consumers[id(node)]
         again = own - _LOAD
@@ -81,6 +83,15 @@ def stored_nodes(graph: Graph, limits: Limits) -> dict[int, Node]:
         if many or widened or deep > _DEEPEST:
             stored[id(node)] = node
     return stored
+
+
+def _kept_operands(node: Node) -> tuple[Node, ...]:
+    """The operands that a template reads again and again."""
+    if node.op.startswith("fused_"):  # a bias is read once for each output
+        return node.inputs[:2]
+    if node.op == "attend" and len(node.inputs) > 2:  # made of scores that exist in the kernel only
+        return node.inputs[1:4]
+    return node.inputs
 
 
 def _keep_within_bindings(
@@ -167,7 +178,8 @@ class Grouping:
                     return
                 else:
                     why[d] = self.drafts[d].refusal
-        make = {"template": TemplateDraft, "reduction": RowDraft}.get(kind, MapDraft)
+        make: type[Draft] = {"template": TemplateDraft, "reduction": RowDraft}.get(kind, MapDraft)
+        make = AttendDraft if node.op == "attend" else make
         draft = make(node, self.limits, self.materialised)
         draft.write()
         draft.needs.update(id(x) for x in needs)

@@ -213,3 +213,24 @@ class TemplateDraft(Draft):
                 at = ix.unravel(ix.ravel(at, below.shape), above.shape)
             below = above
         return at
+
+
+class AttendDraft(TemplateDraft):
+    """Attention: its first operand is computed from a score that the kernel has at hand."""
+
+    def _quads(self, x: Node, axis: int) -> tuple[Node, Index] | None:
+        return None if x is self.inputs[0] else super()._quads(x, axis)
+
+    def _load_function(self, bindings: Bindings, operand: int) -> str:
+        if operand or len(self.inputs) == 2:
+            return super()._load_function(bindings, operand)
+        x, score = self.inputs[0], self.inputs[4]
+        writer = Writer(bindings)
+        at = tuple(ix.var(f"c{i}", n) for i, n in enumerate(x.shape))
+        wide = iter([c for c, n in zip(at, x.shape, strict=True) if n != 1])
+        place = tuple(ix.const(0) if n == 1 else next(wide) for n in score.shape)
+        writer.local, writer.given = {id(score)}, {id(score): (place, "s")}
+        value = writer.value(x, at)
+        parameters = ", ".join([*(f"c{i}: u32" for i in range(len(x.shape))), "s: f32"])
+        lines = "\n".join(writer.lines)
+        return f"fn load_0({parameters}) -> f32 {{\n{lines}\nreturn {value};\n}}"

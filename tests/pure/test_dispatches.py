@@ -42,18 +42,15 @@ def check_plan(plan: Plan, limits: Limits) -> None:
         written |= {b for b, writes in kernel.bindings if writes}
 
 
-#: Rows that are not where they are wanted yet: dispatches, and how far memory is above the least.
-_PENDING = {
-    "Keras's MNIST convnet, Adam, training": (25, 1.25),
-    "SmolVLA expert, inference": (167, 1.15),
-    "SmolLM2-135M, length 128, prefill": (333, 1.15),
-}
+#: How far memory is above the largest live set, where that is more than 15 %: a handful of tensors of
+#: different sizes fits no better.
+_OVER = {"Keras's MNIST convnet, Adam, training": 1.25}
 
 
 @pytest.mark.parametrize("row", dispatches.ROWS)
 def test_dispatches_and_memory(row: str) -> None:
     workload, kind, most = dispatches.ROWS[row]
-    most, over = _PENDING.get(row, (most, 1.15))
+    over = _OVER.get(row, 1.15)
     executable = plan_of(workload, kind)
     report = executable.report()
     assert report["dispatches"] == len(executable.plan.kernels) <= most

@@ -34,10 +34,11 @@ NO_GRADIENT = {
     "swiglu": "made by the rewriter, after differentiation",
     "axpy": "made by the rewriter, after differentiation",
     "conv_kernel_gradient_parts": "made by the scheduler, after differentiation",
+    "attend": "made by the scheduler, after differentiation",
 }
 
 #: Operations made for large tensors only, with no samples at the edges.
-FEW_SAMPLES = {"conv_kernel_gradient_parts"}
+FEW_SAMPLES = {"attend", "conv_kernel_gradient_parts"}
 
 #: Operations that are defined for all numbers and must not make a NaN of one.
 TOTAL = [

@@ -3,6 +3,6 @@
 
 def load() -> None:
     """Import the templates, which register themselves."""
-    from meganeura.schedule.templates import convolution, matmul, pooling, rows
+    from meganeura.schedule.templates import attend, convolution, matmul, pooling, rows
 
-    assert all((convolution, matmul, pooling, rows))
+    assert all((attend, convolution, matmul, pooling, rows))
