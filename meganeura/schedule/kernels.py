@@ -16,6 +16,10 @@ from meganeura.schedule.writer import Bindings, Unfusable, Writer, literal
 Materialised = Callable[[Node], bool]
 
 
+#: Values that one kernel computes, stored or not: each that joins writes the kernel anew.
+_MOST_OUTPUTS = 32
+
+
 class Draft:
     """A kernel that nodes may still join. `outputs` are the nodes that it computes."""
 
@@ -39,6 +43,9 @@ class Draft:
         """Take another node in, if the kernel can still be written and stays within the limits.
 
         Outputs in `hidden` have no readers but this kernel's own: they are not stored any more."""
+        if len(self.outputs) == _MOST_OUTPUTS:
+            self.refusal = f"a kernel computes {_MOST_OUTPUTS} values at most"
+            return False
         before = self._written()
         self.outputs = [*self.outputs, node]
         try:

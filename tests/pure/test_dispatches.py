@@ -100,3 +100,15 @@ def test_independent_kernels_share_a_dispatch() -> None:
         weights = [trace.input((8, n), "float32") for n in (8, 5, 16)]
         graph = trace.graph([ops.matmul(x, w) for w in weights])
     assert len(schedule(graph, Limits(software=True)).kernels) == 1
+
+
+def test_a_long_chain_needs_no_recursion() -> None:
+    """As many kernels as it takes, none of them too long."""
+    with Trace() as trace:
+        x = y = trace.input((4, 4), "float32")
+        for i in range(20_000):
+            y = ops.tanh(y) if i % 2 else y + x
+        graph = trace.graph([y])
+    plan = schedule(graph, Limits())
+    assert 2 < len(plan.kernels) < 100
+    assert max(len(k.wgsl) for k in plan.kernels) < 200_000
