@@ -19,6 +19,7 @@ _NAMES: dict[str, str] = {
     "Model": "models",
     "Sequential": "models",
     "Functional": "models",
+    "Function": "models.function",
     "Input": "layers",
     "InputSpec": "layers",
     "Layer": "layers",
@@ -39,6 +40,11 @@ _NAMES: dict[str, str] = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "GradientTape":
+        raise AttributeError(
+            "meganeura has no GradientTape: write a function that returns the loss, and take "
+            "meganeura.value_and_grad(function, variables)()"
+        )
     if name not in _NAMES:
         raise AttributeError(f"module 'meganeura' has no attribute {name!r}")
     where = _NAMES[name]

@@ -387,6 +387,24 @@ class Layer(Weighted):
             else:
                 self._losses.append(value)
 
+    def add_metric(self, value: Any, name: str, aggregation: str = "mean") -> None:
+        """Follow a value through the steps: the mean of its means appears in the logs under `name`.
+
+        Call it inside `call`. aggregation: "mean" only, as in Keras 2
+        """
+        from meganeura import metrics
+
+        if not isinstance(name, str) or aggregation != "mean":
+            raise ValueError(
+                f"layer {self.name!r}: add_metric takes a name and aggregation='mean', got {name!r} and "
+                f"{aggregation!r}; for others keep a meganeura.metrics object in an attribute"
+            )
+        known = {m.name: m for m in self._owned_objects(_is_metric_type())}
+        if name not in known:
+            known[name] = metrics.Mean(name=name)
+            setattr(self, f"_metric_{len(known)}", known[name])
+        known[name].update_state(value)
+
     @property
     def losses(self) -> list[Any]:
         """The losses of the last call, and of the regularizers on trainable weights."""
@@ -405,8 +423,12 @@ class Layer(Weighted):
         """The metrics of this layer and those below."""
         found = list(self._owned_objects(_is_metric_type()))
         for layer in self._layers:
-            found += [m for m in layer.metrics if not any(m is f for f in found)]
+            found += [m for m in layer._metrics_below() if not any(m is f for f in found)]
         return found
+
+    def _metrics_below(self) -> list[Any]:
+        """What a layer around this one counts as its metrics; a model leaves out its own."""
+        return self.metrics
 
     # --- shapes --------------------------------------------------------------------------------
 

@@ -124,14 +124,25 @@ class Trainer(TrainingStep):
         """Call the model on a batch, for its variables and the shapes of its outputs."""
         own_step = self._overrides(f"{kind}_step")
         layers = self._flatten_layers(include_self=False)  # type: ignore[attr-defined]
-        if own_step and all(layer.built for layer in layers):
+        built = all(layer.built for layer in layers)
+        metrics = self._compile_metrics
+        unresolved = metrics is not None and metrics.wanted and metrics.entries is None
+        if own_step and built and not unresolved:
             return None
         with Recording(batch, self.run_eagerly) as recording:
             x, y, _ = recording.data
             try:
                 y_pred = self(x, training=kind == "train")  # type: ignore[operator]
+                if own_step and unresolved and y is not None and metrics is not None:
+                    # so that a step that updates self.metrics one by one finds those of compile
+                    metrics.prepare(ordered(y, y_pred, self._compile_names()), y_pred)
             except NotImplementedError:
                 if own_step:  # a model that is nothing but its steps
+                    return None
+                raise
+            except Exception:
+                # Steps of one's own may call the model in other ways; they say themselves what is wrong.
+                if own_step and built:
                     return None
                 raise
             if kind == "predict" or own_step or self._overrides("compute_loss", "compute_metrics"):

@@ -175,6 +175,13 @@ class TrainingStep:
                 found.append(metric)
         return found
 
+    def _metrics_below(self) -> list[Any]:
+        """Inside of another model only the metrics of layers count: this one was compiled for itself."""
+        found: list[Any] = []
+        for layer in self._layers:  # type: ignore[attr-defined]
+            found += [m for m in layer._metrics_below() if not any(m is f for f in found)]
+        return found
+
     @property
     def metrics_names(self) -> list[str]:
         """The names in the logs."""
