@@ -62,6 +62,7 @@ class Pool:
         self.live_bytes += size
         self.peak_bytes = max(self.peak_bytes, self.live_bytes)
         held = GpuBuffer(*found, size)
+        # Not __del__: the collector might end the buffer first where both are part of a cycle.
         weakref.finalize(held, self._give, found, size).atexit = False
         return held
 
