@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import math
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,34 @@ from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.graph.operand import Operand
 from meganeura.tensor import Tensor
+
+
+class _Allowance(threading.local):
+    left: int | None = None  # of this thread, in elements
+
+    def take(self, shape: tuple[int, ...], name: str) -> None:
+        if self.left is None:
+            return
+        self.left -= math.prod(shape)
+        if self.left < 0:
+            raise ValueError(
+                f"the weights of this model, such as {name!r} of shape {tuple(shape)}, are far more "
+                "than its file holds"
+            )
+
+
+_allowance = _Allowance()
+
+
+@contextlib.contextmanager
+def at_most(elements: int) -> Iterator[None]:
+    """Inside, variables that are initialised may have so many elements together, so that a file's
+    description of a model cannot ask for more memory than the file's weights need."""
+    before, _allowance.left = _allowance.left, elements
+    try:
+        yield
+    finally:
+        _allowance.left = before
 
 
 class Variable(Operand):
@@ -36,6 +67,7 @@ class Variable(Operand):
         if callable(initializer):
             if shape is None:
                 raise ValueError(f"variable {name!r}: a callable initializer needs a shape")
+            _allowance.take(shape, name)
             # built-in initializers draw on the host; a tensor would go to the device and back
             draw = getattr(initializer, "draw", initializer)
             with trace.outside():

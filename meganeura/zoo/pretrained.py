@@ -7,6 +7,7 @@ class says how each stored tensor becomes a variable.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from meganeura.layers.lora import Adaptable
 from meganeura.saving.atomic import atomic_path
 from meganeura.saving.safe_h5 import DamagedFileError
 from meganeura.saving.safetensors import load_safetensors, save_safetensors
+from meganeura.variable import at_most
 from meganeura.zoo.bert import OutputBias, bert_of_files
 from meganeura.zoo.gpt2 import STORED_TRANSPOSED, GPT2Config, gpt2
 from meganeura.zoo.llama import LlamaConfig, llama
@@ -271,8 +273,10 @@ def from_pretrained(folder: str | os.PathLike[str], **sizes: Any) -> Any:
         raise ValueError(f"{folder}: {error}") from None
     with load_safetensors(folder) as file:
         tensors = Renamed(file, str(config.get("model_type", "")))
+        held = sum(math.prod(tensors.shape(n)) for n in tensors)
         try:
-            model = kind.build(config, tuple(tensors), **sizes)
+            with at_most(2 * held + (1 << 16)):  # what is missing is told of by name
+                model = kind.build(config, tuple(tensors), **sizes)
         except KeyError as error:
             raise DamagedFileError(
                 f"{folder / 'config.json'} describes no model: it lacks {error}"

@@ -98,6 +98,28 @@ def test_a_folder_is_loaded_by_its_configuration(tmp_path: Path) -> None:
         from_pretrained(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("num_hidden_layers", 10**9), ("vocab_size", 10**12), ("hidden_size", None)]
+)
+def test_descriptions_cannot_ask_for_more_than_the_file_holds(
+    key: str, value: Any, tmp_path: Path
+) -> None:
+    from meganeura.saving.safe_h5 import DamagedFileError
+    from meganeura.saving.safetensors import save_safetensors
+    from meganeura.zoo.pretrained import from_pretrained
+
+    save_safetensors(
+        tmp_path / "model.safetensors", zoo_cases.weights(_prepared("qwen2", tmp_path))
+    )
+    config = {**TABLE["qwen2"]["config"], key: value}
+    if value is None:
+        del config[key]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    kind, message = (ValueError, "more than its file holds") if value else (DamagedFileError, key)
+    with pytest.raises(kind, match=message):
+        from_pretrained(tmp_path)
+
+
 def test_unknown_architectures_are_told_of(tmp_path: Path) -> None:
     from meganeura.zoo.pretrained import from_pretrained
 
