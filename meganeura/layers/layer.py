@@ -15,7 +15,7 @@ from meganeura.dtype_policies import DTypePolicy
 from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.graph.trace import ConcretizationError
-from meganeura.layers import calling
+from meganeura.layers import budget, calling
 from meganeura.layers.calling import (
     Context,
     InputSpec,
@@ -159,6 +159,7 @@ class Layer(Weighted):
             else initializers.get(initializer)
         )
         name = name or "variable"
+        budget.spend(lengths, self.name)
         variable = Variable(
             chosen,
             shape=tuple(int(n) for n in lengths),

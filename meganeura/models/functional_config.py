@@ -204,6 +204,8 @@ def functional_from_config(cls: Any, config: dict[str, Any], custom_objects: Any
         if key not in config:
             raise ValueError(f"the configuration of model {name!r} lacks {key!r}")
     entries = config["layers"]
+    if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
+        raise ValueError(f"the configuration of model {name!r} should list its layers as dicts")
     made: dict[str, Any] = {}
     for entry in entries:
         made[_entry_name(entry)] = _operation(entry, custom_objects)

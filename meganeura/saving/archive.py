@@ -12,12 +12,13 @@ import json
 import os
 import warnings
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from meganeura.layers import budget
 from meganeura.saving import keras2
 from meganeura.saving.atomic import atomic_path
-from meganeura.saving.safe_h5 import DamagedFileError
+from meganeura.saving.safe_h5 import DamagedFileError, open_h5
 from meganeura.saving.weights_h5 import load_weights, write_weights
 
 #: A member may not expand by more than this, nor the configuration be larger than that.
@@ -80,8 +81,6 @@ def load(
     safe_mode: bool = True,
 ) -> Any:
     """The model in a `.keras` file, with its weights, compiled as it was."""
-    from meganeura import layers
-
     path = Path(filepath)
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist")
@@ -94,6 +93,7 @@ def load(
     except (zipfile.BadZipFile, OSError) as error:
         raise DamagedFileError(f"{path} is damaged: {error}") from error
     with archive:
+        _check_members(archive, path)
         try:
             config = json.loads(_member(archive, "config.json", path, LARGEST_CONFIG))
         except (ValueError, RecursionError) as error:
@@ -106,14 +106,47 @@ def load(
             compiled = config.pop("compile_config", None)
             config = keras2.modernise(config)
             config["compile_config"] = compiled and keras2.compile_config(compiled)
-        model = layers.deserialize(config, custom_objects)
-        _build(model, config)
-        if compile and config.get("compile_config"):
-            _compile(model, config["compile_config"], path)
+        if "model.weights.h5" not in archive.namelist():
+            with budget.limit(0):  # what is wrong with the configuration is said first
+                _model(config, custom_objects, path)
         weights = io.BytesIO(_member(archive, "model.weights.h5", path))
         weights.name = f"{path}/model.weights.h5"  # type: ignore[attr-defined]
+        with open_h5(weights) as root, budget.limit(root.declared_bytes()):
+            model = _model(config, custom_objects, path)
+        if compile and config.get("compile_config"):
+            _compile(model, config["compile_config"], path)
         load_weights(model, weights)
     return model
+
+
+def _model(config: dict[str, Any], custom_objects: Any, path: Path) -> Any:
+    """The model of a configuration; one that is nested without end is refused."""
+    from meganeura import layers
+
+    try:
+        model = layers.deserialize(config, custom_objects)
+    except budget.OverBudgetError as error:
+        raise DamagedFileError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise DamagedFileError(f"{path}: config.json is nested too deeply") from error
+    except (KeyError, AttributeError, IndexError) as error:
+        raise DamagedFileError(
+            f"{path}: config.json is not what Keras writes ({type(error).__name__}: {error})"
+        ) from error
+    _build(model, config)
+    return model
+
+
+def _check_members(archive: zipfile.ZipFile, path: Path) -> None:
+    """Nothing is unpacked to disk, but an archive that tries is not one of ours."""
+    names = archive.namelist()
+    for name in names:
+        parts = PurePosixPath(name.replace("\\", "/"))
+        if parts.is_absolute() or ".." in parts.parts:
+            raise DamagedFileError(f"{path}: the member {name!r} points outside of the archive")
+    if len(set(names)) != len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise DamagedFileError(f"{path}: the member {twice!r} is there twice")
 
 
 def _version(archive: zipfile.ZipFile, path: Path) -> str | None:
@@ -137,6 +170,7 @@ def load_only_weights(
     if not zipfile.is_zipfile(path):
         raise DamagedFileError(f"{path} is not a .keras archive, which is a zip file")
     with zipfile.ZipFile(path) as archive:
+        _check_members(archive, path)
         weights = io.BytesIO(_member(archive, "model.weights.h5", path))
     weights.name = f"{path}/model.weights.h5"  # type: ignore[attr-defined]
     load_weights(model, weights, skip_mismatch)

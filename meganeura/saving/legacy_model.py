@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from meganeura.layers import budget
 from meganeura.saving import keras2, optimizer_state
 from meganeura.saving.atomic import atomic_path
 from meganeura.saving.legacy_weights import TOP_LEVEL, legacy_order, load_legacy_weights
@@ -18,8 +19,6 @@ from meganeura.saving.safe_h5 import DamagedFileError, SafeGroup, open_h5, text
 
 def load(filepath: str | os.PathLike[str], custom_objects: Any = None, compile: bool = True) -> Any:
     """The model in a legacy whole-model `.h5` file, with its weights and optimizer state."""
-    from meganeura import layers
-
     with open_h5(filepath) as root:
         described = root.attribute("model_config")
         if described is None:
@@ -33,7 +32,8 @@ def load(filepath: str | os.PathLike[str], custom_objects: Any = None, compile: 
         version = root.attribute("keras_version")
         if keras2.is_keras2(config, None if version is None else text(version)):
             config = keras2.modernise(config)
-        model = layers.deserialize(config, custom_objects)
+        with budget.limit(root.declared_bytes()):
+            model = _model(config, custom_objects, filepath)
         load_legacy_weights(model, root)
         training = root.attribute("training_config")
         if compile and training is not None:
@@ -46,6 +46,21 @@ def load(filepath: str | os.PathLike[str], custom_objects: Any = None, compile: 
             else:
                 _load_optimizer(model, root, filepath)
     return model
+
+
+def _model(config: Any, custom_objects: Any, filepath: Any) -> Any:
+    from meganeura import layers
+
+    try:
+        return layers.deserialize(config, custom_objects)
+    except budget.OverBudgetError as error:
+        raise DamagedFileError(f"{filepath}: {error}") from error
+    except RecursionError as error:
+        raise DamagedFileError(f"{filepath}: model_config is nested too deeply") from error
+    except (KeyError, AttributeError, IndexError) as error:
+        raise DamagedFileError(
+            f"{filepath}: model_config is not what Keras writes ({type(error).__name__}: {error})"
+        ) from error
 
 
 def _load_optimizer(model: Any, root: SafeGroup, filepath: Any) -> None:

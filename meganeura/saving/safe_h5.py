@@ -106,6 +106,27 @@ class SafeGroup:
                 )
         return dataset
 
+    def declared_bytes(self) -> int:
+        """The size of all datasets below, links left aside; groups that hold themselves count once."""
+        total, seen, stack = 0, set(), [self._group]
+        with self._reading():
+            while stack:
+                group = stack.pop()
+                address = h5py.h5o.get_info(group.id).addr
+                if address in seen:
+                    continue
+                seen.add(address)
+                for name in group:
+                    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                        continue
+                    member = group[name]
+                    if isinstance(member, h5py.Group):
+                        stack.append(member)
+                    elif isinstance(member, h5py.Dataset):
+                        stored = member.id.get_storage_size()
+                        total += min(member.nbytes, LARGEST_EXPANSION * stored)
+        return total
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """An attribute; one split into name0, name1, ... for its length is joined."""
         with self._reading():
