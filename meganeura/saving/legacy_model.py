@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from meganeura import losses
 from meganeura.layers import budget
 from meganeura.saving import keras2, optimizer_state
 from meganeura.saving.atomic import atomic_path
@@ -113,6 +114,7 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool = True) -
 def _training_config(compiled: dict[str, Any]) -> dict[str, Any]:
     """A compile configuration as these files hold it: without modules, the optimizer by another name."""
     config = {k: _without_modules(v) for k, v in compiled.items() if k != "optimizer"}
+    config["loss"] = _full_names(config.get("loss"))
     optimizer = compiled.get("optimizer")
     if isinstance(optimizer, dict):
         own = {"class_name": optimizer["class_name"], "config": optimizer["config"]}
@@ -120,6 +122,15 @@ def _training_config(compiled: dict[str, Any]) -> dict[str, Any]:
     elif optimizer is not None:
         config["optimizer_config"] = {"class_name": optimizer, "config": {}}
     return config
+
+
+def _full_names(loss: Any) -> Any:
+    """Functions by their own names: Keras does not find "mse" when it reads such a file."""
+    if isinstance(loss, list):
+        return [_full_names(one) for one in loss]
+    if isinstance(loss, dict) and "class_name" not in loss:
+        return {k: _full_names(one) for k, one in loss.items()}
+    return getattr(losses.get(loss), "__name__", loss) if isinstance(loss, str) else loss
 
 
 def _without_modules(value: Any) -> Any:
