@@ -379,8 +379,9 @@ def _prefer(node: Node, g: Node, own: int) -> Node:
     """Maximum's gradient: to the input that was chosen, half to each at a tie."""
     a, b = node.inputs
     mine, other = (a, b) if own == 0 else (b, a)
-    win = make("equal", mine, node)
-    tie = make("logical_and", win, make("equal", other, node))
+    # Between the operands, which one kernel computes, and not with a result that another one rounded.
+    pair = (other, mine) if node.op == "maximum" else (mine, other)
+    win, tie = make("less_equal", *pair), make("equal", mine, other)
     return where(win, where(tie, mul(g, 0.5), g), 0.0)
 
 
