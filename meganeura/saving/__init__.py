@@ -44,6 +44,8 @@ def load_weights(
             "the model itself on data, first"
         )
     if str(filepath).endswith(".keras"):
+        if by_name:
+            raise ValueError(f"{filepath} is no legacy file, and by_name=True is for those alone")
         archive.load_only_weights(model, filepath, skip_mismatch)
         return
     with safe_h5.open_h5(filepath) as root:

@@ -81,7 +81,13 @@ def is_keras2(config: Any, version: str | None = None) -> bool:
     """Whether a configuration was written before Keras 3, by its version or by how it looks."""
     stated = version or (config.get("keras_version") if isinstance(config, Mapping) else None)
     if stated:
-        return str(stated).split(".")[0] in ("0", "1", "2")
+        major = str(stated).split(".")[0]
+        if major in ("0", "1"):
+            raise ValueError(
+                f"this model was written by Keras {stated}, whose configurations are not read: rebuild the "
+                "model in Python, and load the file's weights with model.load_weights()"
+            )
+        return major == "2"
     return _any(config, lambda d: "batch_input_shape" in d or ".engine." in str(d.get("module")))
 
 

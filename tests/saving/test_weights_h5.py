@@ -259,3 +259,27 @@ def test_real_keras_models(name: str, ending: str) -> None:
     for i, got in enumerate(found):
         key = next(k for k in (f"y64_{i}", f"y_{i}", "y") if k in z.files)
         np.testing.assert_allclose(got, z[key], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("ending", ["keras", "weights.h5", "h5"])
+def test_names_do_not_matter_but_by_name(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"m.{ending}"
+    saved = model()
+    (saved.save_weights if ending == "weights.h5" else saved.save)(file)
+    names = {"first": "another", "last": "renamed"}
+
+    def renamed(layer: Any) -> Any:
+        config = layer.get_config()
+        return type(layer).from_config({**config, "name": names.get(layer.name, layer.name)})
+
+    other = mg.models.clone_model(saved, clone_function=renamed)
+    assert other.layers[-1].name == "renamed"
+    other.load_weights(file)
+    assert same(saved, other)
+    wider = mg.Sequential([mg.Input((48,)), layers.Dense(5, name="last"), layers.Dense(9)])
+    if ending != "h5":
+        with pytest.raises(ValueError, match="by_name=True is for those alone"):
+            wider.load_weights(file, by_name=True)
+        return
+    wider.load_weights(file, by_name=True)
+    np.testing.assert_array_equal(wider.get_weights()[0], saved.get_weights()[-2])
