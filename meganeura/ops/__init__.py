@@ -14,6 +14,28 @@ from meganeura.ops import (
     random_bits,
     reduction,
 )
+from meganeura.ops.arrangement import (
+    allclose,
+    append,
+    bincount,
+    diagflat,
+    diff,
+    dsplit,
+    dstack,
+    fliplr,
+    flipud,
+    hsplit,
+    hstack,
+    isin,
+    kron,
+    ptp,
+    rot90,
+    select,
+    trapezoid,
+    vander,
+    vsplit,
+    vstack,
+)
 from meganeura.ops.control_flow import (
     cond,
     fori_loop,
@@ -189,6 +211,15 @@ from meganeura.ops.movement_functions import (
     transpose,
     unstack,
 )
+from meganeura.ops.nan_reductions import (
+    nanmax,
+    nanmean,
+    nanmin,
+    nanprod,
+    nanstd,
+    nansum,
+    nanvar,
+)
 from meganeura.ops.operators import get_item
 from meganeura.ops.pooling import average_pool, max_pool
 from meganeura.ops.reduction_functions import (
@@ -216,3 +247,40 @@ from meganeura.ops.reduction_functions import (
     var,
 )
 from meganeura.ops.scatter import scatter, scatter_update, segment_sum
+from meganeura.ops.sorting import (
+    argpartition,
+    argsort,
+    digitize,
+    median,
+    percentile,
+    quantile,
+    searchsorted,
+    sort,
+    top_k,
+)
+from meganeura.ops.special import (
+    cbrt,
+    conj,
+    conjugate,
+    deg2rad,
+    divide_no_nan,
+    erfc,
+    exp2,
+    fabs,
+    fmax,
+    fmin,
+    fmod,
+    gcd,
+    heaviside,
+    hypot,
+    isneginf,
+    isposinf,
+    isreal,
+    ldexp,
+    logaddexp2,
+    rad2deg,
+    real,
+    saturate_cast,
+    sinc,
+    trunc,
+)
