@@ -13,13 +13,15 @@ _NAMES: dict[str, str] = {
         name: ""
         for name in (
             "activations backend callbacks config constraints datasets dtype_policies dtypes graph initializers layers "
-            "losses metrics models onnx ops optim optimizers preprocessing random regularizers saving tree utils zoo"
+            "losses metrics mixed_precision models onnx ops optim optimizers preprocessing "
+            "random regularizers saving tree utils zoo"
         ).split()
     },
     "Model": "models",
     "Sequential": "models",
     "Functional": "models",
     "Function": "models.function",
+    "DTypePolicy": "dtype_policies",
     "Input": "layers",
     "InputSpec": "layers",
     "Layer": "layers",

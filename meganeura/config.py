@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -93,3 +94,18 @@ def memory_bytes() -> int:
 
 def set_memory_bytes(value: int) -> None:
     _settings["memory_bytes"] = int(value)
+
+
+#: What lives elsewhere and Keras has here: loaded when first asked for, since those modules read this one.
+_ELSEWHERE = {
+    "backend": "backend",
+    "set_backend": "backend",
+    "dtype_policy": "dtype_policies",
+    "set_dtype_policy": "dtype_policies",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module 'meganeura.config' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"meganeura.{_ELSEWHERE[name]}"), name)

@@ -33,6 +33,23 @@ def result_type(*dtypes: str) -> str:
     return max(dtypes, key=_RANK.__getitem__)
 
 
+def common_dtype(*dtypes: Any) -> str:
+    """The dtype of an operation on dtypes given in any form; a Python type counts as its 32-bit kin."""
+    if not dtypes:
+        raise ValueError("result_type needs at least one dtype")
+    return result_type(*(standardize(dtype) for dtype in dtypes))
+
+
+def is_float_dtype(dtype: Any) -> bool:
+    """Whether values of this dtype are computed as float32."""
+    return standardize(dtype) == "float32"
+
+
+def is_int_dtype(dtype: Any) -> bool:
+    """Whether values of this dtype are whole numbers; bool is not one of them."""
+    return standardize(dtype) in ("int32", "uint32", "uint8")
+
+
 def python_dtype(value: bool | int | float, beside: str | None) -> str:
     """The dtype a Python scalar takes beside a tensor of dtype `beside`: the tensor's where it can hold it."""
     own = "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"

@@ -258,3 +258,11 @@ def set_global_seed(seed: int) -> None:
 def draw_seed(seed: Sequence[int] | int | None) -> Any:
     """The words of a seed, as `key` finds them."""
     return key(seed)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("gamma", "beta"):
+        raise AttributeError(f"module 'meganeura.random' has no attribute {name!r}")
+    from meganeura import random_families  # is written with this module's functions
+
+    return getattr(random_families, name)

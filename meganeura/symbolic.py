@@ -59,3 +59,8 @@ class KerasTensor(Operand):
 
 #: Set by the functional API: handler(function, args, kwargs) -> KerasTensor(s).
 handler: Callable[..., Any] | None = None
+
+
+def is_keras_tensor(x: Any) -> bool:
+    """Whether x is a symbolic tensor, as `Input` makes them."""
+    return isinstance(x, KerasTensor)

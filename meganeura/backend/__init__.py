@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -51,3 +52,27 @@ def _choose(name: str) -> Any:
 def describe() -> str:
     """One line on the device that computes, as it is printed once at the start."""
     return str(backend_object().describe())
+
+
+#: keras.backend's other functions, name -> (module, name there); loaded when first asked for.
+_ELSEWHERE = {
+    **{
+        name: ("config", name)
+        for name in (
+            "epsilon floatx image_data_format set_epsilon set_floatx set_image_data_format"
+        ).split()
+    },
+    "clear_session": ("utils", "clear_session"),
+    "is_keras_tensor": ("symbolic", "is_keras_tensor"),
+    "is_float_dtype": ("dtypes", "is_float_dtype"),
+    "is_int_dtype": ("dtypes", "is_int_dtype"),
+    "result_type": ("dtypes", "common_dtype"),
+    "standardize_dtype": ("dtypes", "standardize"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module 'meganeura.backend' has no attribute {name!r}")
+    where, there = _ELSEWHERE[name]
+    return getattr(importlib.import_module(f"meganeura.{where}"), there)

@@ -9,6 +9,8 @@ import numpy as np
 
 from meganeura import identifiers, random
 from meganeura.data.dataset import PyDataset as PyDataset
+from meganeura.dtypes import standardize as standardize_dtype  # noqa: F401
+from meganeura.symbolic import is_keras_tensor as is_keras_tensor
 from meganeura.utils.files import get_file as get_file
 from meganeura.utils.images import array_to_img as array_to_img
 from meganeura.utils.images import image_dataset_from_directory as image_dataset_from_directory
