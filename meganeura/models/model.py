@@ -190,6 +190,23 @@ class Model(Trainer, Layer):
 
         saving.save_model(self, filepath, overwrite=overwrite, zipped=zipped)
 
+    def export(
+        self,
+        filepath: str | os.PathLike[str],
+        format: str = "onnx",
+        verbose: Any = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Write what the model computes in inference to an `.onnx` file; see `meganeura.onnx.export`."""
+        from meganeura import onnx
+
+        if format != "onnx":
+            raise ValueError(f"export: format={format!r} is not offered; 'onnx' is")
+        onnx.export(self, filepath, input_signature, **kwargs)
+        if verbose:
+            print(f"Saved artifact at {str(filepath)!r}.")
+
     def to_json(self, **kwargs: Any) -> str:
         """The structure as JSON, as Keras 3 writes it."""
         from meganeura.layers import serialize
