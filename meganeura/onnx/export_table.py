@@ -239,7 +239,7 @@ def _conv(w: Writer, node: Node, inputs: list[str]) -> str:
     a, rank = node.attributes, len(node.shape)
     kernel = w.transpose(inputs[1], [rank - 1, rank - 2, *range(rank - 2)])
     window = node.inputs[1].shape[:-2]
-    shared = {
+    shared: dict[str, Any] = {
         "strides": list(a["strides"]), "pads": _pads(a["padding"]),
         "dilations": list(a["dilation"]), "group": a["groups"],
     }  # fmt: skip
@@ -262,7 +262,7 @@ def _conv(w: Writer, node: Node, inputs: list[str]) -> str:
 def _pool(w: Writer, node: Node, inputs: list[str]) -> str:
     a, rank = node.attributes, len(node.shape)
     x = w.transpose(inputs[0], _first(rank))
-    shared = {
+    shared: dict[str, Any] = {
         "kernel_shape": list(a["window"]), "strides": list(a["strides"]), "pads": _pads(a["padding"]),
     }  # fmt: skip
     if node.op == "max_pool":
