@@ -1,0 +1,130 @@
+"""GGUF files that the gguf package wrote give the model that the safetensors file gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meganeura.saving.safe_h5 import DamagedFileError
+from meganeura.saving.safetensors import save_safetensors
+from meganeura.zoo.gguf_files import _INSIDE, _OUTSIDE, from_gguf
+from meganeura.zoo.pretrained import from_pretrained
+
+gguf = pytest.importorskip("gguf")
+
+HEADS, GROUPS, WIDTH, INNER = 4, 2, 32, 64
+CONFIG = {
+    "vocab_size": 61, "hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": 2,
+    "num_attention_heads": HEADS, "num_key_value_heads": GROUPS, "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "head_dim": 8,
+}  # fmt: skip
+ROWS = {"attn_q": WIDTH, "attn_k": WIDTH // 2, "attn_v": WIDTH // 2, "attn_output": WIDTH,
+        "ffn_gate": INNER, "ffn_up": INNER, "ffn_down": WIDTH}  # fmt: skip
+
+
+def weights(bias: bool) -> dict[str, np.ndarray]:
+    """By the names of the file, in the rows' order of Hugging Face."""
+    random = np.random.default_rng(0)
+
+    def drawn(*shape: int) -> np.ndarray:
+        return random.standard_normal(shape).astype("float32") / np.float32(3)
+
+    found = {"token_embd.weight": drawn(61, WIDTH), "output_norm.weight": 1 + drawn(WIDTH)}
+    if not bias:
+        found["output.weight"] = drawn(61, WIDTH)
+    for i in range(2):
+        for name, rows in ROWS.items():
+            columns = INNER if name == "ffn_down" else WIDTH
+            found[f"blk.{i}.{name}.weight"] = drawn(rows, columns)
+            if bias and name in ("attn_q", "attn_k", "attn_v"):
+                found[f"blk.{i}.{name}.bias"] = drawn(rows)
+        for name in ("attn_norm", "ffn_norm"):
+            found[f"blk.{i}.{name}.weight"] = 1 + drawn(WIDTH)
+    return found
+
+
+def write(path: Path, family: str, quantized: str, tensors: dict[str, np.ndarray], **more: Any):
+    """The file, and the tensors as the file's blocks hold them."""
+    kind = gguf.GGMLQuantizationType[quantized]
+    file = gguf.GGUFWriter(path, family)
+    file.add_block_count(2)
+    file.add_context_length(64)
+    file.add_embedding_length(WIDTH)
+    file.add_feed_forward_length(INNER)
+    file.add_head_count(HEADS)
+    file.add_head_count_kv(GROUPS)
+    file.add_layer_norm_rms_eps(1e-5)
+    for key, value in more.items():
+        file.add_string(f"{family}.{key}", value)
+    held = {}
+    for name, array in tensors.items():
+        of = kind if array.ndim == 2 else gguf.GGMLQuantizationType.F32
+        blocks = gguf.quants.quantize(array, of)
+        held[name] = gguf.quants.dequantize(blocks, of).reshape(array.shape)
+        if family == "llama" and ("attn_q" in name or "attn_k" in name):
+            heads = HEADS if "attn_q" in name else GROUPS
+            size = (
+                len(array) // heads
+            )  # row r of a head's first half goes to 2 r, of its second to 2 r + 1
+            rows = [
+                h * size + r // 2 + r % 2 * (size // 2) for h in range(heads) for r in range(size)
+            ]
+            blocks = blocks[rows]
+        file.add_tensor(name, blocks, raw_dtype=of)
+    file.write_header_to_file()
+    file.write_kv_data_to_file()
+    file.write_tensors_to_file()
+    file.close()
+    return held
+
+
+@pytest.mark.parametrize("quantized", ["F32", "F16", "Q8_0", "Q4_0", "Q4_1"])
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_the_same_model_as_from_safetensors(tmp_path: Path, family: str, quantized: str) -> None:
+    held = write(tmp_path / "m.gguf", family, quantized, weights(family == "qwen2"))
+    named = {}
+    for name, array in held.items():
+        stem, _, kind = name.rpartition(".")
+        block = stem.split(".")
+        full = _OUTSIDE.get(stem) or f"model.layers.{block[1]}.{_INSIDE[block[2]]}"
+        named[f"{full}.{kind}"] = array
+    save_safetensors(tmp_path / "model.safetensors", named)
+    kind = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM"}[family]
+    config = {**CONFIG, "architectures": [kind], "model_type": family,
+              "tie_word_embeddings": family == "qwen2"}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tokens = np.arange(12, dtype="int32").reshape(2, 6) * 5 % 61
+    expected = np.asarray(from_pretrained(tmp_path)(tokens))
+    np.testing.assert_allclose(
+        np.asarray(from_gguf(tmp_path / "m.gguf")(tokens)), expected, 1e-5, 1e-5
+    )
+
+
+def test_what_is_not_offered_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.gguf", "falcon", "F32", weights(False))
+    with pytest.raises(ValueError, match="falcon"):
+        from_gguf(tmp_path / "a.gguf")
+    write(tmp_path / "b.gguf", "llama", "F32", weights(False), **{"rope.scaling.type": "yarn"})
+    with pytest.raises(ValueError, match="scales its positions"):
+        from_gguf(tmp_path / "b.gguf")
+    extra = {**weights(False), "rope_freqs.weight": np.ones(4, "float32")}
+    write(tmp_path / "c.gguf", "llama", "F32", extra)
+    with pytest.raises(ValueError, match="rope_freqs"):
+        from_gguf(tmp_path / "c.gguf")
+    lacking = weights(False)
+    del lacking["blk.1.ffn_up.weight"]
+    write(tmp_path / "d.gguf", "llama", "F32", lacking)
+    with pytest.raises(ValueError, match="up_proj"):
+        from_gguf(tmp_path / "d.gguf")
+
+
+@pytest.mark.parametrize("size", [0, 20, 400])
+def test_truncated_files_are_refused(tmp_path: Path, size: int) -> None:
+    write(tmp_path / "m.gguf", "llama", "F32", weights(False))
+    (tmp_path / "t.gguf").write_bytes((tmp_path / "m.gguf").read_bytes()[:size])
+    with pytest.raises(DamagedFileError):
+        from_gguf(tmp_path / "t.gguf")
