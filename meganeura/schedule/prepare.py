@@ -133,7 +133,8 @@ def _split(node: Node, limits: Limits) -> Node | None:
     rows = math.prod(x.shape[i] for i in kept)
     along = bool(axes) and max(axes) == x.ndim - 1
     lanes = 1 if limits.software else 256 if along else 8
-    wanted = 32 if limits.software else 32768
+    # A few long rows keep a large device busy in many chunks only; their results are few as well.
+    wanted = 32 if limits.software else 262144 if along and rows <= 8 else 32768
     if length < 1024 or rows * lanes >= wanted:
         return None
     chunks = min(length // (64 * lanes) or 1, max(wanted // (rows * lanes), 1), 512)
