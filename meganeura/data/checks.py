@@ -106,6 +106,10 @@ def split(x: Any, y: Any, w: Any, fraction: float) -> tuple[Any, Any]:
 
 def class_weights(y: Any, weights: dict[int, float]) -> np.ndarray:
     """The weight of each sample's class; 1 for classes that are not named."""
+    if not isinstance(weights, dict):
+        raise ValueError(
+            f"class_weight is a dict from class number to weight, such as {{0: 1.0, 1: 2.5}}, not {weights!r}"
+        )
     arrays = leaves(y)
     if len(arrays) != 1:
         raise ValueError("class_weight is for models with one output; give sample_weight instead")

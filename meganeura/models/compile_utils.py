@@ -73,7 +73,7 @@ def ordered(tree: Any, like: Any, names: list[str] | None) -> list[Any]:
         )
     if isinstance(tree, dict):
         keys = list(like) if isinstance(like, dict) else (names or [])
-        if set(tree) >= set(keys) and keys:
+        if set(tree) == set(keys) and keys:
             return [tree[k] for k in keys]
         if len(tree) == count:
             return list(tree.values())

@@ -223,3 +223,19 @@ def test_layers_that_ask_for_values_are_told_of_eager_running() -> None:
     inputs = layers.Input((4,))
     with pytest.raises(TypeError, match="run_eagerly=True"):
         Choosy()(inputs)
+
+
+def test_class_weight_is_a_dict() -> None:
+    model = mg.Sequential([mg.Input((2,)), layers.Dense(2, activation="softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    with pytest.raises(ValueError, match="class_weight is a dict"):
+        model.fit(np.zeros((4, 2)), np.zeros(4, int), class_weight="balanced", verbose=0)
+
+
+def test_a_target_that_no_output_has() -> None:
+    x = mg.Input((2,))
+    model = mg.Model(x, {"a": layers.Dense(1)(x), "b": layers.Dense(1)(x)})
+    model.compile("sgd", "mse")
+    y = np.zeros((4, 1))
+    with pytest.raises(ValueError, match="'zz'"):
+        model.fit(np.zeros((4, 2)), {"a": y, "b": y, "zz": y}, verbose=0)
