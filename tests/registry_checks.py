@@ -259,9 +259,9 @@ def is_differentiable(op: Op) -> bool:
 #: A software adapter gets kernels of its own, so those of GPUs are asked for by name.
 LIMITS: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "as a GPU": {"software": False},
+    "as a GPU": {"software": False, "quads_from": 4},
     "as a small GPU": {
-        "software": False, "workgroup_bytes": 16384, "invocations": 256, "storage_buffers": 8,
+        "software": False, "workgroup_bytes": 16384, "invocations": 256, "storage_buffers": 8, "quads_from": 4,
     },
 }  # fmt: skip
 

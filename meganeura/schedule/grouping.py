@@ -235,7 +235,9 @@ class Grouping:
                 self.ancestors[e] |= bits
 
     def finished(self) -> list[Draft]:
-        """The drafts, each after those it needs."""
+        """The drafts, complete, each after those it needs."""
+        for draft in self.drafts:
+            draft.complete()
         position = sorted(
             range(len(self.drafts)), key=lambda d: (bin(self.ancestors[d]).count("1"), d)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,14 +11,18 @@ from meganeura.ops.registry import REGISTRY
 from meganeura.schedule import index as ix
 from meganeura.schedule.index import Index
 from meganeura.schedule.plan import Limits
+from meganeura.schedule.quads import bound_as_quads, quad_of
 from meganeura.schedule.templates.base import ceil_div, fold_workgroups
-from meganeura.schedule.writer import Bindings, Unfusable, Writer, literal
+from meganeura.schedule.writer import STORAGE, Bindings, Unfusable, Writer, literal
 
 Materialised = Callable[[Node], bool]
 
 
 #: Values that one kernel computes, stored or not: each that joins writes the kernel anew.
 _MOST_OUTPUTS = 32
+
+
+_QUAD = re.compile(r"\b(b\d+)q\[")
 
 
 class Draft:
@@ -29,6 +34,9 @@ class Draft:
         self.outputs: list[Node] = [first]
         self.limits = limits
         self.materialised = materialised
+        #: Whether nothing joins any more: only then is the longer text for quads worth its writing.
+        self.final = False
+        self._hidden: frozenset[int] = frozenset()
         self.needs: set[int] = set()  # stored nodes that come before, read or not
         self.refusal = ""  # why the last node was not taken in
         self.apart: list[tuple[Node, str]] = []  # what is read, and why its kernel is another one
@@ -52,6 +60,7 @@ class Draft:
             self.write(hidden)
             count = len(self.bindings.nodes)
             if count <= self.limits.storage_buffers:
+                self._hidden = hidden
                 return True
             self.refusal = f"together they bind {count} tensors, of {self.limits.storage_buffers}"
         except Unfusable:
@@ -73,6 +82,18 @@ class Draft:
         )
         return {name: getattr(self, name) for name in names}
 
+    def complete(self) -> None:
+        """Write the text that is kept, once the kernel has all its nodes."""
+        if not self.limits.software and self.kind != "row":
+            self.final = True
+            self.write(self._hidden)
+        bound = self.bindings
+        names = [bound.name(n) for n in bound.nodes if id(n) in bound.quads]
+        if names:
+            self.functions = _QUAD.sub(r"\1[", bound_as_quads(self.functions, names))
+            if self.kind != "template":  # whose bodies reach memory through functions
+                self.body = _QUAD.sub(r"\1[", bound_as_quads(self.body, names))
+
     def write(self, hidden: frozenset[int] = frozenset()) -> None:
         """Write the text; nodes in `hidden` are computed but not stored."""
         raise NotImplementedError
@@ -83,14 +104,22 @@ class Draft:
         self.positions = {}
         return bindings, own
 
-    def _store(self, writer: Writer, node: Node, value: str, position: Index) -> None:
+    def _store(self, writer: Writer, node: Node, *lanes: tuple[Index, str]) -> None:
+        """Write the value at each position; four that make up a quad at once."""
         name = writer.bindings.name(node)
         writer.bindings.written.add(id(node))
-        self.positions[id(node)] = position
+        self.positions[id(node)] = lanes[0][0]
         if node.dtype == "bool":
-            value = f"select(0u, 1u, {value})"
+            lanes = tuple((at, f"select(0u, 1u, {value})") for at, value in lanes)
         # after all reads of the scope: a state may be read by one output and written by another
-        writer.stores.append(f"{name}[{writer._index(position)}] = {value};")
+        quads = [quad_of(at) for at, _ in lanes]
+        if quads[0] is not None and quads == [(quads[0][0], e) for e in range(4)]:
+            writer.bindings.quads.add(id(node))
+            whole = f"vec4<{STORAGE[node.dtype]}>({', '.join(value for _, value in lanes)})"
+            writer.stores.append(f"{name}q[{writer._index(quads[0][0])}] = {whole};")
+        else:
+            for at, value in lanes:
+                writer.stores.append(f"{name}[{writer._index(at)}] = {value};")
 
     def _finish(
         self, bindings: Bindings, size: tuple[int, int, int], functions: str, body: str
@@ -100,7 +129,7 @@ class Draft:
 
 
 class MapDraft(Draft):
-    """One invocation per element; all outputs have as many."""
+    """One invocation per element, or per four of many; all outputs have as many."""
 
     def try_add(self, node: Node, hidden: frozenset[int] = frozenset()) -> bool:
         if node.size != self.outputs[0].size or "uint8" in (node.dtype, self.outputs[0].dtype):
@@ -117,20 +146,30 @@ class MapDraft(Draft):
         if first.dtype == "uint8":
             self._bytes(writer, first, size)
         else:
-            self.workgroups, flat = fold_workgroups(
-                ceil_div(first.size, size), self.limits.workgroups
+            writer.quads = (
+                self.final and first.size >= self.limits.quads_from and first.size % 4 == 0
             )
+            width = 4 if writer.quads else 1
+            count = first.size // width
+            self.workgroups, flat = fold_workgroups(ceil_div(count, size), self.limits.workgroups)
             writer.lines += [
                 f"let i = {flat} * {size}u + thread;",
-                f"if (i >= {first.size}u) {{ return; }}",
+                f"if (i >= {count}u) {{ return; }}",
             ]
-            i = ix.var("i", first.size)
-            for node in self.outputs:
-                at = ix.unravel(i, node.shape)
-                value = compute(writer, node, at)
-                writer.given[id(node)] = (at, value)
+            lanes = [
+                ix.add(ix.mul(ix.var("i", count), width), ix.const(lane)) for lane in range(width)
+            ]
+            values: list[list[tuple[Index, str]]] = [[] for _ in self.outputs]
+            for position in lanes:
+                writer.given = {}
+                for node, found in zip(self.outputs, values, strict=True):
+                    at = ix.unravel(position, node.shape)
+                    value = compute(writer, node, at)
+                    writer.given[id(node)] = (at, value)
+                    found.append((position, value))
+            for node, found in zip(self.outputs, values, strict=True):
                 if id(node) not in hidden:
-                    self._store(writer, node, value, i)
+                    self._store(writer, node, *found)
         self._finish(bindings, (size, 1, 1), "", "\n".join([*writer.lines, *writer.stores]))
 
     def _bytes(self, writer: Writer, node: Node, size: int) -> None:

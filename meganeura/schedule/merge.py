@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from meganeura.schedule.quads import bound_as_quads
 from meganeura.schedule.templates.base import fold_workgroups
 from meganeura.schedule.writer import helpers_for
 
@@ -63,7 +64,8 @@ def dispatch(
         for buffer, written, kind in part.bindings:
             number.setdefault(buffer, len(number))
             writes[buffer] = writes.get(buffer, False) or written
-            kinds.setdefault(buffer, kind)
+            kinds[buffer] = kind if kind.startswith("vec4") else kinds.get(buffer, kind)
+    parts = [_in_quads(part, kinds) for part in parts]
     own = tuple(
         (
             p.group_size,
@@ -77,6 +79,15 @@ def dispatch(
     bound = tuple((kinds[b], writes[b]) for b in number)
     text, workgroups = _text(own, bound, most_workgroups)
     return text, workgroups, [(buffer, writes[buffer]) for buffer in number]
+
+
+def _in_quads(part: Part, kinds: dict[int, str]) -> Part:
+    """A part that reads elements of what another part, or itself under another name, reads in quads."""
+    names = [f"b{i}" for i, (b, _, kind) in enumerate(part.bindings) if kind != kinds[b]]
+    if not names:
+        return part
+    functions, body = (bound_as_quads(text, names) for text in (part.functions, part.body))
+    return replace(part, functions=functions, body=body)
 
 
 #: group size, workgroups, functions, body, the number of each binding

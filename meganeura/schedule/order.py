@@ -193,8 +193,6 @@ class _Scheduler:
             joined = own | buffers
             if len(joined) > self.limits.storage_buffers:
                 continue
-            if any(joined[b] != own[b] for b in own):  # read in quads by one of them only
-                continue
             more = {k: max(kinds.get(k, 0), len(n)) for k, n in memory.items()}
             if shared_bytes(kinds | more) > self.limits.workgroup_bytes:
                 continue
@@ -202,10 +200,9 @@ class _Scheduler:
             buffers, kinds = joined, kinds | more
         return unit
 
-    def _buffers(self, d: int) -> dict[int, str]:
-        """Buffers of a draft, with the types of their elements."""
-        bindings = self.drafts[d].bindings
-        return {self.buffer.get(id(n), id(n)): bindings.element(n) for n in bindings.nodes}
+    def _buffers(self, d: int) -> set[int]:
+        """Buffers of a draft."""
+        return {self.buffer.get(id(n), id(n)) for n in self.drafts[d].bindings.nodes}
 
     def _emit(self, unit: list[int]) -> None:
         self.order.units.append([self.drafts[d] for d in unit])

@@ -235,12 +235,12 @@ class RowDraft(Draft):
     def _row_store(self, writer: Writer, node: Node, value: str, lanes: int) -> None:
         if lanes > 1:
             inner = writer.fork("w_")
-            self._store(inner, node, value, ix.var("r", self.rows))
+            self._store(inner, node, (ix.var("r", self.rows), value))
             test = " && ".join(filter(None, ("lane == 0u", self.live)))
             self.last_lines += [f"if ({test}) {{", *inner.lines, *inner.stores, "}"]
         else:
             inner = writer.fork("w_")
-            self._store(inner, node, value, ix.var("r", self.rows))
+            self._store(inner, node, (ix.var("r", self.rows), value))
             self.last_lines += [*inner.lines, *inner.stores]
 
     def _name(self, node: Node) -> str:
@@ -342,7 +342,7 @@ class RowDraft(Draft):
             value = compute(loop, node, at)
             loop.given[id(node)] = (at, value)
             if id(node) not in hidden:
-                self._store(loop, node, value, ix.ravel(at, node.shape))
+                self._store(loop, node, (ix.ravel(at, node.shape), value))
             done.add(id(node))
         body = [*loop.lines, *loop.stores]
         body = [f"if ({self.live}) {{", *body, "}"] if self.live else body

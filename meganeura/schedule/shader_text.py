@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -12,9 +13,9 @@ from typing import Any
 @functools.cache
 def _text(name: str) -> Template:
     installed = files("meganeura") / "shaders" / name
-    if installed.is_file():
-        return Template(installed.read_text("utf-8"))
-    return Template((Path(__file__).parents[2] / "shaders" / name).read_text("utf-8"))
+    path = installed if installed.is_file() else Path(__file__).parents[2] / "shaders" / name
+    # Comments stay behind: they name functions, and a kernel is given those that its text calls.
+    return Template(re.sub(r"^//.*\n", "", path.read_text("utf-8"), flags=re.MULTILINE))
 
 
 def shader(name: str, **holes: Any) -> str:

@@ -10,6 +10,7 @@ from meganeura.schedule import index as ix
 from meganeura.schedule.index import Index
 from meganeura.schedule.kernels import Draft, Materialised, compute
 from meganeura.schedule.plan import Limits
+from meganeura.schedule.quads import quad_of
 from meganeura.schedule.templates.base import TEMPLATES, KernelBody
 from meganeura.schedule.writer import Bindings, Unfusable, Writer, view
 
@@ -37,6 +38,7 @@ class TemplateDraft(Draft):
         self.tail = tail[0] if tail else None
         self.node = self.plain
         self.inputs = list(self.plain.inputs)
+        self._known_quads: dict[tuple[int, int], tuple[Node, Index] | None] = {}
 
     def try_add(self, node: Node, hidden: frozenset[int] = frozenset()) -> bool:
         if (
@@ -77,6 +79,12 @@ class TemplateDraft(Draft):
     def _quads(self, x: Node, axis: int) -> tuple[Node, Index] | None:
         """The node in memory that `x` is a view of, and which of its quads holds the elements from 4 q on
         along `axis`; None where they are not an aligned quad."""
+        key = (id(x), axis)
+        if key not in self._known_quads:
+            self._known_quads[key] = self._find_quads(x, axis)
+        return self._known_quads[key]
+
+    def _find_quads(self, x: Node, axis: int) -> tuple[Node, Index] | None:
         if x.dtype != "float32" or x.shape[axis] % 4 or x.size == 0:
             return None
         places = []
@@ -90,13 +98,16 @@ class TemplateDraft(Draft):
         source, first = places[0]
         if any(p != ix.add(first, ix.const(e)) for e, (_, p) in enumerate(places)):
             return None
-        if first.constant % 4 or any(c % 4 for _, c in first.terms):
-            return None
-        return source, Index([(atom, c // 4) for atom, c in first.terms], first.constant // 4)
+        quad = quad_of(first)
+        return None if quad is None or quad[1] else (source, quad[0])
 
     store = "store"
     store4 = "store4"
-    vector_store = False
+
+    @property
+    def vector_store(self) -> bool:
+        """Whether four neighbours along the last axis, the first at a multiple of 4, may be stored at once."""
+        return self.final and self.plain.shape[-1] % 4 == 0
 
     def write(self, hidden: frozenset[int] = frozenset()) -> None:
         bindings, own = self._start()
@@ -110,11 +121,13 @@ class TemplateDraft(Draft):
         ]
         #: What operands are read from, at elements that other invocations may write.
         self.operands = set(bindings.reads)
-        functions.append(self._store_function(bindings, own, hidden))
-        # A buffer is read in quads where nothing else of this kernel reads or writes it.
-        taken = {id(n) for n in bindings.nodes}
         functions += [
-            self._load4_function(bindings, i, taken)
+            self._store_function(bindings, own, hidden, width)
+            for name, width in ((self.store, 1), (self.store4, 4))
+            if f"{name}(" in text
+        ]
+        functions += [
+            self._load4_function(bindings, i)
             for i in range(len(self.inputs))
             if f"load4_{i}(" in text
         ]
@@ -137,7 +150,7 @@ class TemplateDraft(Draft):
         lines = "\n".join(writer.lines)
         return f"fn load_{operand}({parameters}) -> {WGSL_TYPES[x.dtype]} {{\n{lines}\nreturn {value};\n}}"
 
-    def _load4_function(self, bindings: Bindings, operand: int, taken: set[int]) -> str:
+    def _load4_function(self, bindings: Bindings, operand: int) -> str:
         x = self.inputs[operand]
         axis = self.vector_axis(operand)
         assert axis is not None
@@ -154,37 +167,43 @@ class TemplateDraft(Draft):
             )
         source, position = found
         self.operands.add(id(source))
-        name = bindings.name(source)
-        if id(source) in taken:
-            inner = ", ".join(f"{name}[at + {e}u]" for e in range(4))
-            body = f"let at = ({position.text()}) * 4u; return vec4<f32>({inner});"
-        else:
-            bindings.quads.add(id(source))
-            body = f"return {name}[{position.text()}];"
-        return f"fn load4_{operand}({parameters}) -> vec4<f32> {{ let q = c{axis} / 4u; {body} }}"
+        bindings.quads.add(id(source))
+        body = f"let q = c{axis} / 4u; return {bindings.name(source)}q[{position.text()}];"
+        return f"fn load4_{operand}({parameters}) -> vec4<f32> {{ {body} }}"
 
-    def _store_function(self, bindings: Bindings, own: set[int], hidden: frozenset[int]) -> str:
+    def _store_function(
+        self, bindings: Bindings, own: set[int], hidden: frozenset[int], width: int
+    ) -> str:
         shape = self.plain.shape
         writer = Writer(bindings)
-        at = tuple(ix.var(f"c{i}", n) for i, n in enumerate(shape))
         writer.local = {*own, id(self.plain)}
-        writer.given[id(self.plain)] = (at, "value")
-        for n, node in enumerate(self.outputs):
-            if n == 0:
-                value = "value" if self.tail is None else compute(writer, self.tail, at)
-                writer.given[id(node)] = (at, value)
-                where = at
-            else:
-                where = self._place(writer, node)
-                value = compute(writer, node, where)
+        writer.quads = width == 4
+        last = f"c{len(shape) - 1}"
+        if writer.quads:
+            writer.lines.append(f"let q = {last} / 4u;")
+            last = "q"
+        values: list[list[tuple[Index, str]]] = [[] for _ in self.outputs]
+        for lane in range(width):
+            inner = ix.add(ix.mul(ix.var(last, shape[-1] // width), width), ix.const(lane))
+            at = (*(ix.var(f"c{i}", n) for i, n in enumerate(shape[:-1])), inner)
+            given = f"value.{'xyzw'[lane]}" if writer.quads else "value"
+            writer.given = {id(self.plain): (at, given)}
+            for n, (node, found) in enumerate(zip(self.outputs, values, strict=True)):
+                where = at if n == 0 else self._place(writer, node)
+                if n == 0 and self.tail is None:
+                    value = given
+                else:
+                    value = compute(writer, node if n or self.tail is None else self.tail, where)
                 writer.given[id(node)] = (where, value)
+                found.append((ix.ravel(where, node.shape), value))
+        for node, found in zip(self.outputs, values, strict=True):
             if id(node) not in hidden:
-                self._store(writer, node, value, ix.ravel(where, node.shape))
-        parameters = ", ".join(
-            [*(f"c{i}: u32" for i in range(len(shape))), f"value: {WGSL_TYPES[self.plain.dtype]}"]
-        )
+                self._store(writer, node, *found)
+        kind = WGSL_TYPES[self.plain.dtype]
+        kind = f"vec4<{kind}>" if writer.quads else kind
+        parameters = ", ".join([*(f"c{i}: u32" for i in range(len(shape))), f"value: {kind}"])
         lines = "\n".join([*writer.lines, *writer.stores])
-        return f"fn store({parameters}) {{\n{lines}\n}}"
+        return f"fn {self.store4 if writer.quads else self.store}({parameters}) {{\n{lines}\n}}"
 
     def _place(self, writer: Writer, node: Node) -> tuple[Index, ...]:
         """Where in `node` the element is that this invocation has: the way from what is given up to

@@ -16,6 +16,7 @@ from meganeura.ops.registry import REGISTRY
 from meganeura.ops.wgsl_helpers import HELPERS
 from meganeura.schedule import index as ix
 from meganeura.schedule.index import Index
+from meganeura.schedule.quads import quad_of
 
 STORAGE = {"float32": "f32", "int32": "i32", "uint32": "u32", "uint8": "u32", "bool": "u32"}
 
@@ -34,7 +35,7 @@ class Bindings:
     def __init__(self, materialised: Callable[[Node], bool]):
         self.nodes: list[Node] = []
         self.written: set[int] = set()
-        self.quads: set[int] = set()  # those that are bound as arrays of vec4<f32>
+        self.quads: set[int] = set()  # those that are bound as arrays of vec4
         self._names: dict[int, str] = {}
         self.materialised = materialised
         #: (node id, linear index) of every element that is read
@@ -42,7 +43,8 @@ class Bindings:
 
     def element(self, node: Node) -> str:
         """The type of the array's elements."""
-        return "vec4<f32>" if id(node) in self.quads else STORAGE[node.dtype]
+        kind = STORAGE[node.dtype]
+        return f"vec4<{kind}>" if id(node) in self.quads else kind
 
     def name(self, node: Node) -> str:
         known = self._names.get(id(node))
@@ -80,6 +82,8 @@ class Writer:
         self.lines: list[str] = []
         self.stores: list[str] = []
         self.prefix = prefix
+        #: Whether to load four neighbours where one is wanted: the scope computes the other three as well.
+        self.quads = False
         self.memo: dict[tuple[int, tuple[Index, ...]], str] = {}
         self._names: dict[str, str] = {}
         self.count = 0
@@ -95,6 +99,7 @@ class Writer:
         inner._names = dict(self._names)
         inner.given = dict(self.given)
         inner.local = self.local
+        inner.quads = self.quads
         return inner
 
     def let(self, text: str) -> str:
@@ -148,7 +153,15 @@ class Writer:
 
     def load(self, node: Node, position: Index) -> str:
         name = self.bindings.name(node)
-        self.bindings.reads.setdefault(id(node), set()).add(position)
+        reads = self.bindings.reads.setdefault(id(node), set())
+        quad = quad_of(position) if self.quads and node.dtype != "uint8" else None
+        if quad is not None:
+            first, lane = quad
+            reads.add(ix.mul(first, 4))
+            self.bindings.quads.add(id(node))
+            element = f"{self.let(f'{name}q[{self._index(first)}]')}.{'xyzw'[lane]}"
+            return self.let(f"({element} != 0u)" if node.dtype == "bool" else element)
+        reads.add(position)
         text = self._index(position)
         if node.dtype == "uint8":
             return self.let(f"(({name}[{text} >> 2u] >> (({text} & 3u) * 8u)) & 255u)")

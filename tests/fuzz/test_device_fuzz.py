@@ -34,7 +34,7 @@ TIMES = int(os.environ.get("MEGANEURA_FUZZ", "1"))
 DEVICES: tuple[dict[str, Any], ...] = (
     {},
     {"storage_buffers": 8, "workgroup_bytes": 16 << 10, "invocations": 256},
-    {"software": False, "invocations": 256},
+    {"software": False, "invocations": 256, "quads_from": 4},
     {"software": False, "storage_buffers": 8, "workgroup_bytes": 16 << 10, "invocations": 128},
 )
 

@@ -75,7 +75,7 @@ class Product:
     put(batch, row, column, value). `a_along_terms` says that neighbouring terms of `a` are
     neighbours in memory (else neighbouring rows); `b_along_columns` likewise for `b`. Where
     `a_vector` or `b_vector` is set, the functions have fetch_a4 or fetch_b4 as well: four neighbours,
-    the first at a multiple of 4.
+    the first at a multiple of 4. Where there is a put4, it takes four columns from a multiple of 4 on.
     """
 
     batch: int
@@ -89,6 +89,25 @@ class Product:
     b_vector: bool = False
     #: statements that define `terms`, where some products of the batch have none: 0 or k
     terms: str = ""
+
+
+def puts(
+    context: Context, columns: int, prelude: str, coordinates: str, test: str = ""
+) -> dict[str, str]:
+    """put, and put4 where the result may be stored in quads: they store at `coordinates`, if `test` holds."""
+    found = {}
+    for name, kind, store in (
+        ("put", "f32", context.store),
+        ("put4", "vec4<f32>", context.store4),
+    ):
+        if name == "put4" and (columns % 4 or not context.vector_store):
+            continue
+        statement = f"{store}({coordinates}, value);"
+        statement = f"if ({test}) {{ {statement} }}" if test else statement
+        found[name] = (
+            f"fn {name}(batch: u32, m: u32, n: u32, value: {kind}) {{ {prelude} {statement} }}"
+        )
+    return found
 
 
 def used(p: Product, body: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from meganeura.schedule.templates.base import Context, KernelBody, Product, template
+from meganeura.schedule.templates.base import Context, KernelBody, Product, puts, template
 from meganeura.schedule.templates.product import lower
 
 
@@ -84,12 +84,6 @@ def _by_channel(context: Context, operand: int, channels: int) -> bool:
     return channels % 4 == 0 and context.vector_axis(operand) == last
 
 
-def _put(context: Context, prelude: str, coordinates: str) -> dict[str, str]:
-    return {
-        "put": f"fn put(batch: u32, m: u32, n: u32, value: f32) {{ {prelude} {context.store}({coordinates}); }}"
-    }
-
-
 @template("conv")
 def conv(context: Context) -> KernelBody:
     node, (x, kernel) = context.node, context.inputs
@@ -111,7 +105,7 @@ def conv(context: Context) -> KernelBody:
                  lambda v: f"{load_x(v)}({_join('b', places, channel)})", a_vector),
         **_fetch("b", "k: u32, n: u32", term, "",
                  lambda v: f"{load_kernel(v)}({_join(t, 'c', column)})", b_vector),
-        **_put(context, row, _join("b", o, column, "value")),
+        **puts(context, each, row, _join("b", o, column)),
     }  # fmt: skip
     m, k = x.shape[0] * math.prod(out), math.prod(window) * per
     product = Product(a["groups"], m, each, k, functions, a_vector=a_vector, b_vector=b_vector)
@@ -180,10 +174,7 @@ def conv_input_gradient(context: Context) -> KernelBody:
                  lambda v: f"{load_dy(v)}({_join('b', places, output)})", a_vector),
         **_fetch("b", "k: u32, n: u32", f"{' '.join(start)} {term}", " && ".join(valid),
                  lambda v: f"{load_kernel(v)}({_join(t, 'n', output)})", b_vector),
-        "put": f"fn put(batch: u32, m: u32, n: u32, value: f32) {{ {row} "
-               + (f"if ({' && '.join(inside)}) {{ " if inside else "")
-               + f"{context.store}({_join('b', i, column, 'value')});"
-               + (" }" if inside else "") + " }",
+        **puts(context, per, row, _join("b", i, column), " && ".join(inside)),
     }  # fmt: skip
     m, k = node.shape[0] * math.prod(fewer), math.prod(taps) * each
     empty = [f"h{d} < {n}u" for d, (n, s) in enumerate(zip(window, steps, strict=True)) if n < s]
@@ -235,8 +226,8 @@ def _kernel_gradient(
                  lambda v: f"{load_x(v)}({_join('b', places, channel)})", a_vector),
         **_fetch("b", "k: u32, n: u32", place, inside,
                  lambda v: f"{load_dy(v)}({_join('b', o, column)})", b_vector),
-        **_put(context, row,
-               _join([f"batch % {parts}u"] if parts > 1 else [], t, "c", column, "value")),
+        **puts(context, each, row,
+               _join([f"batch % {parts}u"] if parts > 1 else [], t, "c", column)),
     }  # fmt: skip
     product = Product(
         a["groups"] * parts, math.prod(window) * per, each, length, functions,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meganeura.schedule.templates.base import Context, KernelBody, Product, template
+from meganeura.schedule.templates.base import Context, KernelBody, Product, puts, template
 from meganeura.schedule.templates.product import lower
 
 
@@ -36,10 +36,7 @@ def matmul(context: Context) -> KernelBody:
         return f"{name}({', '.join([*_batch(shape[:-2], batch), pair])})"
 
     at_a, at_b = "t, r" if ta else "r, t", "c, t" if tb else "t, c"
-    coordinates = ", ".join([*_batch(batch, batch), "r, c, value"])
-    functions = {
-        "put": f"fn put(batch: u32, r: u32, c: u32, value: f32) {{ {context.store}({coordinates}); }}"
-    }
+    functions = puts(context, n, "", ", ".join([*_batch(batch, batch), "m, n"]))
     for name, x, at, operand in (("a", a, at_a, 0), ("b", b, at_b, 1)):
         order = "r: u32, t: u32" if name == "a" else "t: u32, c: u32"
         for suffix, kind, load in (("", "f32", context.load), ("4", "vec4<f32>", context.load4)):

@@ -27,6 +27,7 @@ def _block(p: Product, limits: Limits) -> KernelBody:
         tiles.Operand("a", p.a_along_terms, p.a_vector),
         tiles.Operand("b", not p.b_along_columns, p.b_vector),
         p.terms or f"let terms = {p.k}u;",
+        "put4" in p.functions,
     )  # fmt: skip
     size = (ceil_div(p.n, tile.bn), ceil_div(p.m, tile.bm), p.batch)
     return KernelBody((tile.threads, 1, 1), size, f"{memory}\n{used(p, body)}", body)

@@ -20,7 +20,9 @@ def by_columns(p: Product, limits: Limits) -> KernelBody:
     slices = threads // lanes
     kind, zero = ("vec4<f32>", "vec4<f32>()") if p.b_vector else ("f32", "0.0")
     store = (
-        "\n".join(
+        "put4(batch, row, column, total);"
+        if p.b_vector and "put4" in p.functions
+        else "\n".join(
             f"if (column + {q}u < {p.n}u) {{ put(batch, row, column + {q}u, total.{'xyzw'[q]}); }}"
             for q in range(4)
         )

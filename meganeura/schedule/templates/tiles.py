@@ -69,6 +69,7 @@ TILES = (
 _PROCESSORS, _RATE, _RESIDENT, _TURN = 132, 250_000, 1024, 0.7
 
 
+@functools.lru_cache(maxsize=2048)
 def choose(batch: int, m: int, n: int, k: int, limits: Limits) -> Tile:
     """The tile with the least estimated time."""
     usable = [t for t in TILES if t.fits(limits)]
@@ -103,9 +104,10 @@ class Operand:
 
 @functools.lru_cache(maxsize=2048)
 def block_text(
-    m: int, n: int, k: int, tile: Tile, a: Operand, b: Operand, terms: str
+    m: int, n: int, k: int, tile: Tile, a: Operand, b: Operand, terms: str, quads: bool = False
 ) -> tuple[str, str]:
-    """Declarations and body of the kernel; it calls fetch_a, fetch_b (or fetch_a4, fetch_b4) and put."""
+    """Declarations and body of the kernel; it calls fetch_a, fetch_b (or fetch_a4, fetch_b4) and put, or
+    put4 where `quads` are stored at once."""
     load_a = _Load(a, m, k, tile, tile.bm, "row0", 0)
     load_b = _Load(b, n, k, tile, tile.bn, "column0", tile.slices * tile.bk * tile.bm // 4)
     rows, columns = tile.tm // 4, tile.tn // 4
@@ -123,7 +125,7 @@ def block_text(
         FETCH="\n".join([*load_a.fetch("p"), *load_b.fetch("q")]),
         KEEP="\n".join([*load_a.keep("p"), *load_b.keep("q")]),
         MULTIPLY="\n".join(_multiply(tile, rows, columns)),
-        STORE="\n".join(_store(m, n, tile, rows, columns)),
+        STORE="\n".join(_store(m, n, tile, rows, columns, quads)),
     )  # fmt: skip
     return f"var<workgroup> tile: array<vec4<f32>, {tile.memory}>;", body
 
@@ -226,10 +228,13 @@ def _multiply(tile: Tile, rows: int, columns: int) -> list[str]:
     return lines
 
 
-def _put(m: int, n: int, tile: Tile, row: str, column: str, value: str) -> str:
+def _put(m: int, n: int, tile: Tile, row: str, column: str, value: str, quads: bool) -> str:
     """Store four neighbouring columns of one row."""
     inner = []
-    for q in range(4):
+    if quads:
+        call = f"put4(batch, row, column, {value});"
+        inner.append(call if n % tile.bn == 0 else f"if (column < {n}u) {{ {call} }}")
+    for q in range(0 if quads else 4):
         call = f"put(batch, row, column + {q}u, {value}.{'xyzw'[q]});"
         inner.append(call if n % tile.bn == 0 else f"if (column + {q}u < {n}u) {{ {call} }}")
     text = f"let column = {column}; {' '.join(inner)}"
@@ -237,12 +242,12 @@ def _put(m: int, n: int, tile: Tile, row: str, column: str, value: str) -> str:
     return f"{{ let row = {row}; {text} }}"
 
 
-def _store(m: int, n: int, tile: Tile, rows: int, columns: int) -> list[str]:
+def _store(m: int, n: int, tile: Tile, rows: int, columns: int, quads: bool) -> list[str]:
     if tile.slices == 1:
         return [
             _put(
                 m, n, tile, f"row0 + (cell_row + {4 * (i // 4)}u) * 4u + {i % 4}u",
-                f"column0 + (cell_column + {8 * j}u) * 4u", f"c{i}_{j}",
+                f"column0 + (cell_column + {8 * j}u) * 4u", f"c{i}_{j}", quads,
             )
             for i in range(tile.tm)
             for j in range(columns)
@@ -257,7 +262,9 @@ def _store(m: int, n: int, tile: Tile, rows: int, columns: int) -> list[str]:
     lines.append("workgroupBarrier();")
     total = " + ".join(f"tile[e + {s * size}u]" for s in range(tile.slices))
     for turn in range(math.ceil(size / tile.threads)):
-        put = _put(m, n, tile, f"row0 + e / {width}u", f"column0 + (e % {width}u) * 4u", "total")
+        put = _put(
+            m, n, tile, f"row0 + e / {width}u", f"column0 + (e % {width}u) * 4u", "total", quads
+        )
         inner = f"let e = thread + {turn * tile.threads}u; let total = {total}; {put}"
         if (turn + 1) * tile.threads > size:
             inner = f"if (thread + {turn * tile.threads}u < {size}u) {{ {inner} }}"
