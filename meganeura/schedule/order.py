@@ -108,13 +108,13 @@ def _in_place(graph: Graph, needs: _Dependencies) -> dict[int, int]:
 
 
 def _same_element(draft: Draft, node: Node, state: Node) -> bool:
+    if isinstance(draft, TemplateDraft) and id(state) in draft.operands:
+        return False
     reads = draft.bindings.reads.get(id(state), set())
     if not reads:
         return True
     if reads != {draft.positions[id(node)]}:
         return isinstance(draft, MapDraft) and node.size == 1 and draft.outputs[0].size == 1
-    if isinstance(draft, TemplateDraft) and id(state) in draft.operands:
-        return False
     # A row's values are written after all that the row reads, and its elements after all sums.
     return True
 
