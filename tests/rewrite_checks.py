@@ -54,7 +54,7 @@ def evaluate(
     values = {id(n): a for n, a in zip(graph.inputs, inputs, strict=True)}
     values |= {id(n): a for n, a in zip(graph.states, states, strict=True)}
     values = executable.evaluate(values)
-    return [values[id(n)] for n in graph.roots]
+    return [executable.value(n, values) for n in graph.roots]
 
 
 def all_values(order: Sequence[Node], given: dict[int, np.ndarray]) -> dict[int, np.ndarray]:

@@ -46,12 +46,27 @@ def _padded(x: np.ndarray, padding: Pairs) -> np.ndarray:
 def _patches(
     x: np.ndarray, window: Any, strides: Any, padding: Pairs, dilation: Any, out: Sequence[int]
 ) -> np.ndarray:
-    """(N, *out, taps, C)."""
+    """What each window sees, as a matrix (N * prod(out), taps * C).
+
+    Runs of (last place of the window, channel) are contiguous in the input, and are copied whole. Where
+    they are short the runs along the last axis of the output are longer: then the matrix is made
+    transposed, and comes as a view, which a matrix product takes as well.
+    """
     padded = _padded(x, padding)
-    parts = [
-        padded[(slice(None), *where)] for _, where in window_slices(window, strides, dilation, out)
-    ]
-    return np.stack(parts, axis=-2)
+    channels, spatial = x.shape[-1], len(out)
+    axes = tuple(range(1, spatial + 1))
+    if channels * window[-1] < out[-1] and channels <= 4:
+        found = np.empty((math.prod(window), channels, x.shape[0], *out), x.dtype)
+        places = window_slices(window, strides, dilation, out)
+        for index, (_, where) in enumerate(places):
+            np.copyto(found[index], np.moveaxis(padded[(slice(None), *where)], -1, 0))
+        return found.reshape(found.shape[0] * channels, -1).T
+    reach = tuple((k - 1) * d + 1 for k, d in zip(window, dilation, strict=True))
+    seen = np.lib.stride_tricks.sliding_window_view(padded, reach, axes)  # (N, *, C, *reach)
+    steps = (slice(None), *(slice(None, None, s) for s in strides), slice(None))
+    seen = seen[(*steps, *(slice(None, None, d) for d in dilation))]
+    seen = np.moveaxis(seen, spatial + 1, -1)
+    return seen.reshape(x.shape[0] * math.prod(out), -1)
 
 
 #: Gathered patches repeat each input element once per place of the window; batches whose patches
@@ -70,21 +85,43 @@ def conv_reference(
     window, (per, outputs) = kernel.shape[:-2], kernel.shape[-2:]
     lengths = map(output_length, x.shape[1:-1], window, strides, padding, dilation)
     out = tuple(max(n, 0) for n in lengths)
-    y = np.zeros((x.shape[0], *out, outputs), x.dtype)
+    y = np.empty((x.shape[0], *out, outputs), x.dtype)
     if not y.size or not kernel.size:
+        y[...] = 0
         return y
     taps = math.prod(window)
+    if groups > 1 and per == 1:
+        return _each_channel(x, kernel, strides, padding, dilation, y)
     weights = kernel.reshape(taps, per, groups, outputs // groups)
     for part in _parts(x.shape[0], math.prod(out) * taps * x.shape[-1]):
         patches = _patches(x[part], window, strides, padding, dilation, out)
+        into = y[part].reshape(-1, outputs)
         if groups == 1:
-            flat = patches.reshape(-1, taps * per) @ kernel.reshape(taps * per, outputs)
-        elif per == 1:
-            flat = np.einsum("ptg,tgo->pgo", patches.reshape(-1, taps, groups), weights[:, 0])
-        else:
-            grouped = patches.reshape(-1, taps, groups, per)
-            flat = np.einsum("ptgc,tcgo->pgo", grouped, weights, optimize=True)
-        y[part] = flat.reshape(-1, *out, outputs)
+            np.matmul(patches, kernel.reshape(taps * per, outputs), out=into)
+            continue
+        grouped = patches.reshape(-1, taps, groups, per)
+        into[...] = np.einsum("ptgc,tcgo->pgo", grouped, weights, optimize=True).reshape(into.shape)
+    return y
+
+
+def _each_channel(
+    x: np.ndarray, kernel: np.ndarray, strides: Any, padding: Pairs, dilation: Any, y: np.ndarray
+) -> np.ndarray:
+    """Every channel on its own: no product of matrices to gain from, one sum over the window instead."""
+    window, channels = kernel.shape[:-2], x.shape[-1]
+    each = y.shape[-1] // channels
+    weights = kernel.reshape(*window, channels, each)
+    total = y.reshape(*y.shape[:-1], channels, each)
+    # A sample at a time: what is summed up stays in the processor's cache.
+    for sample in range(len(x)):
+        padded = _padded(x[sample : sample + 1], padding)[0][..., None]
+        term = np.empty_like(total[sample])
+        for number, (tap, where) in enumerate(
+            window_slices(window, strides, dilation, y.shape[1:-1])
+        ):
+            np.multiply(padded[where], weights[tap], out=term if number else total[sample])
+            if number:
+                total[sample] += term
     return y
 
 
@@ -98,21 +135,27 @@ def _input_gradient_reference(
     groups: int,
 ) -> np.ndarray:
     window, (per, outputs) = kernel.shape[:-2], kernel.shape[-2:]
-    out = dy.shape[1:-1]
+    out, taps = dy.shape[1:-1], math.prod(window)
     lengths = [n + sum(p) for n, p in zip(input_shape[1:-1], padding, strict=True)]
     full = np.zeros((input_shape[0], *lengths, input_shape[-1]), dy.dtype)
-    if dy.size:
-        grouped = dy.reshape(*dy.shape[:-1], groups, outputs // groups)
-        weights = kernel.reshape(*window, per, groups, outputs // groups)
-        for tap, where in window_slices(window, strides, dilation, out):
-            if groups == 1:
-                part = dy @ kernel[tap].T
-            else:
-                many = per > 1 and outputs > groups  # then a product of matrices pays
-                part = np.einsum("...go,cgo->...gc", grouped, weights[tap], optimize=many)
-                part = part.reshape(*dy.shape[:-1], -1)
-            full[(slice(None), *where)] += part
     inside = tuple(slice(a, a + n) for (a, _), n in zip(padding, input_shape[1:-1], strict=True))
+    if not dy.size:
+        return full[(slice(None), *inside)]
+    weights = kernel.reshape(taps, per, groups, outputs // groups)
+    for part in _parts(dy.shape[0], math.prod(out) * taps * input_shape[-1]):
+        upstream = dy[part]
+        if (
+            groups == 1
+        ):  # (taps, N * prod(out), C), and each place of the window is added where it was
+            turned = weights[:, :, 0].transpose(0, 2, 1)
+            parts = np.matmul(upstream.reshape(-1, outputs), turned)
+        else:
+            grouped = upstream.reshape(-1, groups, outputs // groups)
+            many = per > 1 and outputs > groups  # then a product of matrices pays
+            parts = np.einsum("pgo,tcgo->tpgc", grouped, weights, optimize=many)
+        parts = parts.reshape(taps, *upstream.shape[:-1], input_shape[-1])
+        for index, (_, where) in enumerate(window_slices(window, strides, dilation, out)):
+            full[part][(slice(None), *where)] += parts[index]
     return full[(slice(None), *inside)]
 
 
@@ -140,7 +183,7 @@ def _kernel_gradient_reference(
             continue
         patches = _patches(x[part], window, strides, padding, dilation, out)
         if groups == 1:
-            flat = patches.reshape(-1, taps * per).T @ upstream[:, 0]
+            flat = patches.T @ upstream[:, 0]
         else:
             grouped = patches.reshape(-1, taps, groups, per)
             flat = np.einsum("ptgc,pgo->tcgo", grouped, upstream, optimize=True)

@@ -11,7 +11,7 @@ import numpy as np
 from meganeura.graph.autodiff import zero_gradient
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.nodes import add, cast, constant, div, mul, neg, sub, unbroadcast, where
-from meganeura.ops.references import erf, floor_divide, gelu, mod, power, sigmoid, softplus
+from meganeura.ops.references import erf, floor_divide, gelu, mod, power, select, sigmoid, softplus
 from meganeura.ops.registry import GradientRule, Op, Sample, make, register
 
 Rule = Callable[[Node, Node], Node]
@@ -543,7 +543,7 @@ register(
         "where",
         "pointwise",
         _where_infer,
-        np.where,
+        select,
         _where_gradient,
         "select({2}, {1}, {0})",
         _where_samples,

@@ -19,6 +19,7 @@ from meganeura.ops.convolution_functions import (
 )
 from meganeura.ops.dispatch import convert_to_node, operation, promote
 from meganeura.ops.nodes import constant, mul
+from meganeura.ops.references import select
 from meganeura.ops.registry import Op, Sample, make, register
 
 
@@ -108,16 +109,19 @@ def _max_reference(x: np.ndarray, window: Any, strides: Any, padding: Pairs) -> 
 
 
 def _argmax_reference(x: np.ndarray, window: Any, strides: Any, padding: Pairs) -> np.ndarray:
+    """How many places of the window come before the first that holds the maximum."""
     best = _max_reference(x, window, strides, padding)
-    index = np.zeros(best.shape, np.int32)
-    views = list(_views(x, window, strides, padding, -np.inf))
-    for place in range(len(views) - 1, 0, -1):  # backwards, so that the first one stays
-        hit = views[place] == best
-        hit |= views[place] != views[place]  # a NaN, which is then the maximum
-        index[hit] = place
-    first = (views[0] == best) | (views[0] != views[0])
-    index[first] = 0
-    return index
+    odd = bool(np.isnan(best).any())  # a NaN is the maximum, and equal to nothing
+    index = np.zeros(best.shape, np.uint8 if math.prod(window) <= 256 else np.int32)
+    missed = np.ones(best.shape, np.bool_)
+    for place, view in enumerate(_views(x, window, strides, padding, -np.inf)):
+        if place == math.prod(window) - 1:
+            break  # the last place needs no look: it holds what no other does
+        missed &= view != best
+        if odd:
+            missed &= view == view
+        index += missed
+    return index.astype(np.int32)
 
 
 def _sum_reference(x: np.ndarray, window: Any, strides: Any, padding: Pairs) -> np.ndarray:
@@ -140,10 +144,15 @@ def _scatter(
     out = _out(input_shape, window, strides, padding)
     lengths = [n + sum(p) for n, p in zip(input_shape[1:-1], padding, strict=True)]
     full = np.zeros((input_shape[0], *lengths, input_shape[-1]), dtype)
+    apart = all(s >= k for s, k in zip(strides, window, strict=True))  # windows do not overlap
     if 0 not in out:
         places = window_slices(window, strides, (1,) * len(window), out)
         for index, (_, where) in enumerate(places):
-            full[(slice(None), *where)] += parts(index)
+            target = full[(slice(None), *where)]
+            if apart:
+                target[...] = parts(index)
+            else:
+                target += parts(index)
     inside = tuple(slice(a, a + n) for (a, _), n in zip(padding, input_shape[1:-1], strict=True))
     return full[(slice(None), *inside)]
 
@@ -152,8 +161,9 @@ def _max_gradient_reference(
     indices: np.ndarray, dy: np.ndarray, input_shape: Shape, **geometry: Any
 ) -> np.ndarray:
     zero = np.zeros((), dy.dtype)
+    small = indices.astype(np.uint8) if math.prod(geometry["window"]) <= 256 else indices
     return _scatter(
-        lambda place: np.where(indices == place, dy, zero), dy.dtype, input_shape, **geometry
+        lambda place: select(small == place, dy, zero), dy.dtype, input_shape, **geometry
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -68,12 +69,46 @@ def _sum_samples(random: np.random.Generator) -> list[Sample]:
     ]
 
 
+#: Rows that are added up are made at least this long, for NumPy adds them one by one.
+_LONG_ROW = 1024
+
+
+def _sum_reference(x: np.ndarray, axes: Sequence[int], keepdims: bool) -> np.ndarray:
+    """Runs of neighbouring axes one after another, the first ones first, for these are sums of whole rows."""
+    kept = _reduced_shape(x.shape, axes, keepdims)
+    if not x.size or not axes:
+        return np.sum(x, axis=tuple(axes), keepdims=keepdims, dtype=x.dtype)
+    shape = list(x.shape)
+    for first, last in _runs(axes):
+        before, after = math.prod(shape[:first]), math.prod(shape[last + 1 :])
+        count = math.prod(shape[first : last + 1])
+        x = x.reshape(before, count, after)
+        fold = math.gcd(count, max(1, _LONG_ROW // after)) if 1 < after < _LONG_ROW else 1
+        if fold > 1:
+            x = np.sum(x.reshape(before, count // fold, fold * after), axis=1, dtype=x.dtype)
+            x = x.reshape(before, fold, after)
+        x = np.sum(x, axis=1, dtype=x.dtype)
+        shape[first : last + 1] = [1] * (last + 1 - first)
+    return x.reshape(kept)
+
+
+def _runs(axes: Sequence[int]) -> list[tuple[int, int]]:
+    """The first and last of neighbouring axes."""
+    found: list[tuple[int, int]] = []
+    for axis in sorted(axes):
+        if found and found[-1][1] == axis - 1:
+            found[-1] = (found[-1][0], axis)
+        else:
+            found.append((axis, axis))
+    return found
+
+
 register(
     Op(
         "sum",
         "reduction",
         _infer("sum", ("float32", "int32", "uint32"), empty=True),
-        lambda x, axes, keepdims: np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype),
+        _sum_reference,
         lambda node, g: [expand(node, g, node.inputs[0])],
         samples=_sum_samples,
     )
