@@ -35,6 +35,11 @@ class _Allowance(threading.local):
 _allowance = _Allowance()
 
 
+def take_allowance(shape: tuple[int, ...], name: str) -> None:
+    """Count a variable that is initialised. Raises ValueError where `at_most` is exceeded."""
+    _allowance.take(shape, name)
+
+
 @contextlib.contextmanager
 def at_most(elements: int) -> Iterator[None]:
     """Inside, variables that are initialised may have so many elements together, so that a file's
@@ -99,6 +104,11 @@ class Variable(Operand):
     @property
     def size(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return self.size * (1 if self.dtype == "uint8" else 4)
 
     @property
     def value(self) -> Node | Tensor:

@@ -48,6 +48,7 @@ class Trace:
         self._state_nodes: list[Node] = []
         self._state_index: dict[int, int] = {}
         self._current: dict[int, Node] = {}
+        self._unpacked: dict[int, Node] = {}
         self.losses: list[Node] = []  # from add_loss and activity regularizers, in order
 
     def __enter__(self) -> Trace:
@@ -86,10 +87,16 @@ class Trace:
 
     def state(self, variable: Any) -> Node:
         """The variable's value at the start of the run: what gradients are taken with respect to."""
+        if hasattr(variable, "unpacked"):
+            return self.read(variable)
         return self._state_nodes[self._index(variable)]
 
     def read(self, variable: Any) -> Node:
         """The variable's value at this point of the trace, after earlier assignments."""
+        if hasattr(variable, "unpacked"):  # it lies in other variables, and does not change
+            if id(variable) not in self._unpacked:
+                self._unpacked[id(variable)] = variable.unpacked(self)
+            return self._unpacked[id(variable)]
         self._index(variable)
         return self._current[id(variable)]
 

@@ -65,7 +65,7 @@ class Dense(Adaptable, Settings, Layer):
 
     def build(self, input_shape: Any) -> None:
         inputs = known_channels(self, input_shape, -1)
-        self.kernel = self.add_weight(
+        self.kernel = self._add_table(
             name="kernel",
             shape=(inputs, self.units),
             initializer=self.kernel_initializer,
@@ -98,7 +98,8 @@ class Embedding(Adaptable, Settings, Layer):
 
     arguments = ("input_dim", "output_dim", "embeddings_initializer", "embeddings_regularizer",
                  "embeddings_constraint", "mask_zero")  # fmt: skip
-    _adapted = "embeddings"
+    _table = "embeddings"
+    _table_inputs = (1,)
 
     def __init__(
         self,
@@ -133,7 +134,7 @@ class Embedding(Adaptable, Settings, Layer):
             self.set_weights(weights if isinstance(weights, (list, tuple)) else [weights])
 
     def build(self, input_shape: Any = None) -> None:
-        self.embeddings = self.add_weight(
+        self.embeddings = self._add_table(
             name="embeddings",
             shape=(self.input_dim, self.output_dim),
             initializer=self.embeddings_initializer,

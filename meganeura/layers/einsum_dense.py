@@ -136,19 +136,19 @@ class EinsumDense(Adaptable, Settings, Layer):
 
     def build(self, input_shape: Any) -> None:
         kernel, bias, _, (inputs, outputs) = self._analyse(input_shape)
+        self._table_inputs = tuple(inputs)
         initializer = self.kernel_initializer
         if isinstance(initializer, VarianceScaling) and initializer.input_axes is None:
             # The fans of a kernel of several dimensions follow from the equation.
             config = {**initializer.get_config(), "seed": initializer.seed}
             config |= {"input_axes": inputs, "output_axes": outputs}
             initializer = type(initializer).from_config(config)
-        self.kernel = self.add_weight(
+        self.kernel = self._add_table(
             name="kernel",
             shape=kernel,
             initializer=initializer,
             regularizer=self.kernel_regularizer,
             constraint=self.kernel_constraint,
-            trainable=True,
         )
         self.bias = None
         if bias is not None:

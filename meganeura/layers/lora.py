@@ -6,6 +6,8 @@ from typing import Any
 
 from meganeura import ops
 from meganeura.layers.layer import Layer
+from meganeura.quantization.layers import Packable
+from meganeura.quantization.variable import PackedVariable
 
 
 class LowRank(Layer):
@@ -50,13 +52,11 @@ class LowRank(Layer):
         return self.a.numpy() @ self.b.numpy() * self.scale
 
 
-class Adaptable:
-    """Mixin for layers with a table of weights (inputs, outputs), `_adapted`, that LoRA may stand beside."""
+class Adaptable(Packable):
+    """Mixin for layers with a table of weights (inputs, outputs), `_table`, that LoRA may stand beside."""
 
-    name: str
     built: bool
     lora: Any = None
-    _adapted = "kernel"
     _lora_wanted: dict[str, Any] | None = None
 
     def _want_lora(self, rank: int | None, alpha: float | None, train_bias: bool = True) -> None:
@@ -89,7 +89,7 @@ class Adaptable:
         lora_alpha is the rank where it is not given; train_bias: whether the bias goes on learning.
         Raises ValueError before the layer is built, and where LoRA is on already.
         """
-        table = getattr(self, self._adapted, None)
+        table = getattr(self, self._table, None)
         if table is None:
             raise ValueError(
                 f"layer {self.name!r} is not built yet; call enable_lora when it has its weights"
@@ -119,7 +119,12 @@ class Adaptable:
             raise ValueError(f"layer {self.name!r} has no LoRA; call enable_lora first")
         if self.lora.merged == (sign > 0):
             return
-        table = getattr(self, self._adapted)
+        table = getattr(self, self._table)
+        if isinstance(table, PackedVariable):
+            raise ValueError(
+                f"layer {self.name!r} is packed as {table.format.name}, and LoRA's part in it would be rounded "
+                "away: keep the factors beside it, or merge them before you quantize"
+            )
         table.assign(table.numpy() + sign * self.lora.product())
         self.lora.merged = sign > 0
         self.lora.trainable = sign < 0

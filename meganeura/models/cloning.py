@@ -16,6 +16,9 @@ from meganeura.models.model import Model
 from meganeura.models.operation import FunctionOperation, leaves
 from meganeura.models.sequential import Sequential
 from meganeura.ops.dispatch import map_tree
+from meganeura.quantization.formats import Packed
+from meganeura.quantization.layers import Packable
+from meganeura.quantization.variable import PackedVariable
 from meganeura.symbolic import KerasTensor
 
 
@@ -136,7 +139,9 @@ def parts(model: Any) -> tuple[Any, ...]:
             kind: Any = thing if inspect.isfunction(thing) else type(thing)
             if thing is not None and not _is_ours(kind):
                 custom[kind.__name__] = kind
-    values = [v.numpy() for v in model.variables]
+    values = [
+        v.packed() if isinstance(v, PackedVariable) else v.numpy() for v in model.variables
+    ]
     optimizer = model.optimizer if compiled is not None else None
     slots = (
         [v.numpy() for v in optimizer.variables]
@@ -153,7 +158,7 @@ def _is_ours(kind: Any) -> bool:
 def restored(
     config: dict[str, Any],
     custom: dict[str, Any],
-    values: list[np.ndarray],
+    values: list[Any],
     compiled: dict[str, Any] | None,
     slots: list[np.ndarray] | None,
 ) -> Any:
@@ -165,8 +170,12 @@ def restored(
         model = deserialize(config)
         if not model.built:
             model.build_from_config(config.get("build_config"))
+        _pack_as(model, values)
         for variable, value in zip(model.variables, values, strict=True):
-            variable.assign(value)
+            if isinstance(variable, PackedVariable) and isinstance(value, Packed):
+                variable.assign_packed(value)
+            else:
+                variable.assign(value)
         if compiled is not None:
             model.compile_from_config(compiled)
         if slots is not None:
@@ -175,3 +184,16 @@ def restored(
             for variable, value in zip(model.optimizer.variables, slots, strict=True):
                 variable.assign(value)
     return model
+
+
+def _pack_as(model: Any, values: list[Any]) -> None:
+    """Pack the tables for which there are packed values, in their formats."""
+    formats = {
+        id(variable): value.format.name
+        for variable, value in zip(model.variables, values, strict=True)
+        if isinstance(value, Packed)
+    }
+    for layer in model._flatten_layers() if formats else ():
+        kind = formats.get(id(getattr(layer, layer._table))) if isinstance(layer, Packable) else None
+        if kind is not None:
+            layer.quantize(kind)

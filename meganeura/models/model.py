@@ -13,6 +13,7 @@ from meganeura.layers.constructor import as_shapes, construct
 from meganeura.layers.layer import Layer
 from meganeura.models.trainer import Trainer
 from meganeura.ops.dispatch import any_of
+from meganeura.quantization.models import QuantizationReport
 from meganeura.symbolic import KerasTensor
 
 
@@ -159,6 +160,20 @@ class Model(Trainer, Layer):
         return (
             explain_text(report) if format == "text" else explain_html(report.get("graph"), report)
         )
+
+    def quantize(self, mode: str, config: Any = None, filters: Any = None) -> QuantizationReport:
+        """Pack the tables of dense, einsum and embedding layers for inference, and report what that did.
+
+        mode:    "f16" (halves), "q8_0" or "q4_1" (GGUF's blocks of 32 values of 8 or 4 bits)
+        filters: which layers: a pattern found in their names, a list of patterns, or a function of the layer
+
+        Kernels read the packed words. What does not fit stays in float32, as the report says.
+        """
+        from meganeura.quantization.models import quantize
+
+        if config is not None:
+            raise ValueError("quantize: config is not offered; mode and filters say everything")
+        return quantize(self, mode, filters)
 
     # --- files ---------------------------------------------------------------------------------
 

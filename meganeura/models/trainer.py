@@ -19,6 +19,7 @@ from meganeura.models import loops
 from meganeura.models.compile_utils import flat, ordered, per_output
 from meganeura.models.steps import Logs, Pace, Recording, Step
 from meganeura.models.training_step import TrainingStep
+from meganeura.quantization.variable import refuse_packed
 
 #: Steps of one kind after which the user hears that each shape of batch costs one.
 _MANY_SHAPES = 32
@@ -113,6 +114,8 @@ class Trainer(TrainingStep):
         key = (kind, batch.key)
         if key not in self._checks:
             self._checks[key] = self._rehearse(batch, kind)
+        if kind == "train":
+            refuse_packed(self.trainable_variables)  # type: ignore[attr-defined]
         if kind == "train" and self.optimizer is not None and not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)  # type: ignore[attr-defined]
         check = self._checks[key]

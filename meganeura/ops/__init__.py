@@ -5,6 +5,7 @@ KerasTensors of a functional model.
 """
 
 from meganeura.ops import (
+    dequantize,
     fused,
     image,
     index,

@@ -18,6 +18,7 @@ from meganeura.graph.node import Node
 from meganeura.identifiers import auto_name, suggestion
 from meganeura.ops.dispatch import convert_to_node
 from meganeura.optim import schedules
+from meganeura.quantization.variable import refuse_packed
 from meganeura.tensor import to_tensor
 from meganeura.variable import Variable
 
@@ -216,6 +217,7 @@ class Optimizer:
 
     def build(self, variables: Sequence[Variable]) -> None:
         """Make the variables that the optimizer keeps for these weights."""
+        refuse_packed(variables)
         self._trainable_variables = list(variables)
         self._index = {id(v): i for i, v in enumerate(variables)}
         if self.use_ema:

@@ -56,14 +56,16 @@ def stored_nodes(graph: Graph, limits: Limits) -> dict[int, Node]:
         if REGISTRY[node.op].kind == "template":
             for x in _kept_operands(node):
                 base = _operand_base(x)
-                stored[id(base)] = base
+                bases = map(_operand_base, base.inputs) if base.op == "dequantize" else (base,)
+                stored.update({id(b): b for b in bases})
     cost: dict[int, int] = {}
     depth: dict[int, int] = {}
     limit = 24 if limits.software else 60
     reads: dict[int, frozenset[int]] = {}
     for node in order:
         _keep_within_bindings(node, stored, reads, limits)
-        if node.op in LEAVES or node.op == "literal":
+        # A packed table is smaller than its values, so that they are computed by every reader.
+        if node.op in LEAVES or node.op in ("literal", "dequantize"):
             cost[id(node)] = 0 if node.op == "constant" else _LOAD
             depth[id(node)] = 0
             continue

@@ -7,6 +7,7 @@ from meganeura.ops.fused import ACTIVATIONS
 from meganeura.ops.pointwise import WGSL_TYPES
 from meganeura.ops.registry import REGISTRY, make
 from meganeura.schedule import index as ix
+from meganeura.schedule import packed
 from meganeura.schedule.index import Index
 from meganeura.schedule.kernels import Draft, Materialised, compute
 from meganeura.schedule.plan import Limits
@@ -91,11 +92,13 @@ class TemplateDraft(Draft):
         for e in range(4):
             at = [ix.var(f"c{i}", n) for i, n in enumerate(x.shape)]
             at[axis] = ix.add(ix.mul(ix.var("q", x.shape[axis] // 4), 4), ix.const(e))
-            found = view(x, tuple(at), self.materialised)
+            found = view(x, tuple(at), lambda n: n.op == "dequantize" or self.materialised(n))
             if found is None:
                 return None
             places.append(found)
         source, first = places[0]
+        if not self.materialised(source) and source.shape[-1] % 4:  # rows of packed values
+            return None
         if any(p != ix.add(first, ix.const(e)) for e, (_, p) in enumerate(places)):
             return None
         quad = quad_of(first)
@@ -166,10 +169,25 @@ class TemplateDraft(Draft):
                 f"fn load4_{operand}({parameters}) -> vec4<f32> {{ return vec4<f32>({values}); }}"
             )
         source, position = found
+        if not self.materialised(source):
+            return self._packed_quad(bindings, operand, axis, source, position)
         self.operands.add(id(source))
         bindings.quads.add(id(source))
         body = f"let q = c{axis} / 4u; return {bindings.name(source)}q[{position.text()}];"
         return f"fn load4_{operand}({parameters}) -> vec4<f32> {{ {body} }}"
+
+    def _packed_quad(
+        self, bindings: Bindings, operand: int, axis: int, source: Node, position: Index
+    ) -> str:
+        """Four neighbours of a packed table at once."""
+        parameters = ", ".join(f"c{i}: u32" for i in range(self.inputs[operand].ndim))
+        writer = Writer(bindings)
+        before = set(bindings.reads)
+        row, number = ix.unravel(position, (source.shape[0], source.shape[1] // 4))
+        value = packed.quad(writer, source, row, number)
+        self.operands |= set(bindings.reads) - before
+        lines = "\n".join([f"let q = c{axis} / 4u;", *writer.lines])
+        return f"fn load4_{operand}({parameters}) -> vec4<f32> {{\n{lines}\nreturn {value};\n}}"
 
     def _store_function(
         self, bindings: Bindings, own: set[int], hidden: frozenset[int], width: int

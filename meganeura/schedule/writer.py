@@ -15,6 +15,7 @@ from meganeura.ops.pointwise import WGSL_TYPES
 from meganeura.ops.registry import REGISTRY
 from meganeura.ops.wgsl_helpers import HELPERS
 from meganeura.schedule import index as ix
+from meganeura.schedule import packed
 from meganeura.schedule.index import Index
 from meganeura.schedule.quads import quad_of
 
@@ -276,6 +277,9 @@ class Writer:
         axis = node.attributes["axis"]
         moved = self._wrapped(index, at, x.shape[axis])
         return self.value(x, (*at[:axis], moved, *at[axis + 1 :]))
+
+    def _dequantize(self, node: Node, at: tuple[Index, ...]) -> str:
+        return packed.element(self, node, *at)
 
     def _iota(self, node: Node, at: tuple[Index, ...]) -> str:
         kind = WGSL_TYPES[node.dtype]

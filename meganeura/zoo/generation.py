@@ -118,6 +118,10 @@ class LanguageModel(Functional):
                 given += steps
         return _texts(rows, session.read(0, given)[0], stops, pad_token, form)
 
+    def _forget_steps(self) -> None:
+        super()._forget_steps()
+        object.__setattr__(self, "_generation", None)
+
     def _session(self, batch: int, capacity: int, sampling: Sampling, stops: int) -> Session:
         """The caches and plans of this kind of generation: the last one, where it fits."""
         key = (batch, capacity, sampling.kind, stops, config.optimize(), id(backend_object()))

@@ -38,7 +38,8 @@ NO_GRADIENT = {
 }
 
 #: Operations made for large tensors only, with no samples at the edges.
-FEW_SAMPLES = {"attend", "conv_kernel_gradient_parts"}
+#: `dequantize`: a row of a packed table is two values at least.
+FEW_SAMPLES = {"attend", "conv_kernel_gradient_parts", "dequantize"}
 
 #: Operations that are defined for all numbers and must not make a NaN of one.
 TOTAL = [
