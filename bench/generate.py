@@ -1,6 +1,7 @@
 """Time generation on SmolLM2-135M's layout with random weights, and transformers on the same device.
 
-python bench/generate.py [--layers 30] [--prompt 128] [--tokens 256] [--modes eager,static] [--json FILE]
+python bench/generate.py [--layers 30] [--prompt 128] [--tokens 256] [--modes eager,static]
+                         [--quantize q8_0] [--json FILE]
 
 Prefill is the time until the first new token is on the host. Decoding is greedy, one text at a time.
 The floor is the time in which the weights and the cache could be read, at the bandwidth that a copy of
@@ -60,8 +61,12 @@ def bandwidth() -> float:
     return 20 * 2 * 4 * v.size / median(run)
 
 
-def ours(config: Any, prompt: list[int], tokens: int) -> dict[str, float]:
+def ours(
+    config: Any, prompt: list[int], tokens: int, quantize: str | None = None
+) -> dict[str, float]:
     model = llama(config)
+    if quantize:
+        print(str(model.quantize(quantize)).splitlines()[-1])
     rows = [np.asarray(prompt, "int32")]
     model.generate(prompt, tokens)
     session = model._generation[1]
@@ -91,7 +96,7 @@ def ours(config: Any, prompt: list[int], tokens: int) -> dict[str, float]:
         model.generate(prompt, 32, callback=lambda new: None)
 
     report = session._step.executable.report()
-    weights = sum(4 * w.size for w in model.weights)
+    weights = sum(w.nbytes for w in model.weights)
     return {
         "prefill_ms": first * 1e3,
         "decode_ms": each * 1e3,
@@ -146,6 +151,7 @@ def main() -> None:
     parser.add_argument(
         "--calls", type=int, default=20, help="training steps in each of five blocks"
     )
+    parser.add_argument("--quantize", help="a second row with weights in this format: f16, q8_0, q4_1")
     parser.add_argument("--json", help="write the figures to this file as well")
     arguments = parser.parse_args()
     config = dataclasses.replace(SMOLLM2_135M, layers=arguments.layers)
@@ -154,9 +160,14 @@ def main() -> None:
     rate = bandwidth()
     print(f"meganeura {mg.__version__} on {device}; a copy reaches {rate / 1e9:.0f} GB/s")
     figures = {"meganeura": ours(config, prompt, arguments.tokens)}
+    if arguments.quantize:
+        figures[f"meganeura {arguments.quantize}"] = ours(
+            config, prompt, arguments.tokens, arguments.quantize
+        )
+    for found in figures.values():
+        found["floor_ms"] = found["read_bytes"] / rate * 1e3
+        found["of_the_floor"] = found["floor_ms"] / found["decode_ms"]
     own = figures["meganeura"]
-    own["floor_ms"] = own["read_bytes"] / rate * 1e3
-    own["of_the_floor"] = own["floor_ms"] / own["decode_ms"]
     torch = importlib.util.find_spec("torch") and importlib.util.find_spec("transformers")
     for mode in arguments.modes.split(",") if torch else ():
         try:
@@ -182,11 +193,14 @@ def main() -> None:
     for who, found in figures.items():
         shown = "".join(f"{found[k]:20.3f}" if k in found else f"{'-':>20s}" for k in keys)
         print(f"{who:22s}{shown}")
-    print(
-        f"a token: {own['dispatches']:.0f} dispatches, {own['read_bytes'] / 1e6:.0f} MB, floor "
-        f"{own['floor_ms']:.3f} ms, of which decoding is at {100 * own['of_the_floor']:.0f} %; "
-        f"{own['streamed_tokens_per_second']:.0f} tokens/s where each is looked at"
-    )
+    for who, found in figures.items():
+        if "dispatches" not in found:
+            continue
+        print(
+            f"{who}, a token: {found['dispatches']:.0f} dispatches, {found['read_bytes'] / 1e6:.0f} MB, floor "
+            f"{found['floor_ms']:.3f} ms, of which decoding is at {100 * found['of_the_floor']:.0f} %; "
+            f"{found['streamed_tokens_per_second']:.0f} tokens/s where each is looked at"
+        )
     if arguments.json:
         command = " ".join(["python", *sys.argv])
         Path(arguments.json).write_text(

@@ -169,10 +169,10 @@ _planned = _Planned()
 
 
 @contextlib.contextmanager
-def built_packed(choice: Choice | str) -> Iterator[None]:
+def built_packed(choice: Choice | str | None) -> Iterator[None]:
     """Inside, layers that are built make their tables packed, filled with zeros, as `choice` says.
 
-    A format's name chooses it for every table that fits it.
+    A format's name chooses it for every table that fits it; None leaves all in float32.
     """
     if isinstance(choice, str):
         kind = named(choice)

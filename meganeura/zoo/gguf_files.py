@@ -1,7 +1,8 @@
 """Models of LLaMA's family from GGUF files (through the `gguf` package, an extra).
 
 The file's keys become a configuration of Hugging Face, its tensors get the names of Hugging Face, and the
-rest is what `from_pretrained` does. Blocks of quantized weights are expanded one tensor at a time.
+rest is what `from_pretrained` does. Blocks of quantised weights stay as they are where that is asked for, and
+are expanded otherwise, one tensor at a time.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
 
@@ -15,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.quantization.formats import FORMATS, Format, Packed, from_parts
+from meganeura.quantization.variable import built_packed, refusal
 from meganeura.saving.safe_h5 import DamagedFileError
 from meganeura.variable import at_most
 from meganeura.zoo.pretrained import architecture, load_weights
@@ -39,6 +42,14 @@ _SIZES = {
 }  # fmt: skip
 
 
+#: Types of tensors that packed tables hold bit for bit: the format, and how many halves a block begins with.
+#: Q4_0's value d (q - 8) is Q4_1's d q + m with m = -8 d.
+_PACKED = {"F16": ("f16", 0), "Q8_0": ("q8_0", 1), "Q4_0": ("q4_1", 1), "Q4_1": ("q4_1", 2)}
+
+#: `quantize=AS_STORED` keeps each tensor in the format that it has in the file.
+AS_STORED = "stored"
+
+
 class GgufTensors(Mapping[str, np.ndarray]):
     """The tensors of a file by Hugging Face's names, as float32, each expanded when it is asked for."""
 
@@ -51,16 +62,43 @@ class GgufTensors(Mapping[str, np.ndarray]):
 
         tensor = self._tensors[name]
         array = quants.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-        array = array.reshape(self.shape(name))
+        return self._rows(name, array.reshape(self.shape(name)))
+
+    def _rows(self, name: str, array: np.ndarray) -> np.ndarray:
+        """The rows as Hugging Face orders them: (first, second) of each rotated pair side by side become all
+        firsts, then all seconds."""
         heads = self._heads.get(name.split(".")[-2])
         if heads is None:
             return array
-        # (first, second) of each rotated pair side by side -> all firsts, then all seconds.
         paired = array.reshape(heads, -1, 2, *array.shape[1:])
         return paired.swapaxes(1, 2).reshape(array.shape)
 
+    def format(self, name: str) -> Format | None:
+        """The format that holds a tensor bit for bit, if there is one."""
+        if name not in self._tensors or len(self.shape(name)) != 2:
+            return None
+        known = _PACKED.get(self._tensors[name].tensor_type.name)
+        kind = FORMATS[known[0]] if known else None
+        return None if kind is None or refusal(kind, self.shape(name)[1]) else kind
+
+    def packed(self, name: str, kind: Format) -> Packed | None:
+        """A tensor as it is stored, if that is the format's own way."""
+        if self.format(name) is not kind:
+            return None
+        tensor, (rows, columns) = self._tensors[name], self.shape(name)
+        _, halves = _PACKED[tensor.tensor_type.name]
+        data = np.ascontiguousarray(tensor.data).view(np.uint8)
+        blocks = self._rows(name, data.reshape(rows, -1)).reshape(rows, columns // kind.block, -1)
+        scales = np.ascontiguousarray(blocks[..., : 2 * halves]).view("<f2")
+        if halves < kind.halves:
+            scales = np.concatenate([scales, scales * np.float16(-8)], axis=-1)
+        return from_parts(kind, blocks[..., 2 * halves :].reshape(rows, -1), scales)
+
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(int(n) for n in reversed(self._tensors[name].shape))
+
+    def __contains__(self, name: object) -> bool:  # Mapping's own would expand the tensor
+        return name in self._tensors
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
@@ -79,14 +117,21 @@ def _renamed(name: str) -> str:
     raise ValueError(f"the tensor {name!r} of the file has no place in the models that are offered")
 
 
-def from_gguf(path: str | os.PathLike[str], **sizes: Any) -> Any:
-    """The model in a `.gguf` file of LLaMA or Qwen2, its weights expanded to float32.
+def from_gguf(path: str | os.PathLike[str], quantize: str | None = None, **sizes: Any) -> Any:
+    """The model in a `.gguf` file of LLaMA or Qwen2.
 
-    `sizes` are those of the builder, such as `length=128`. Raises ValueError for other families, for
-    positions that are scaled, and for tensors that are missing or misshapen; DamagedFileError for files
-    that are not sound.
+    quantize: "stored" keeps tensors of Q8_0, Q4_1, Q4_0 and F16 packed, bit for bit; the name of a format
+    packs all tables in it; without it, and for tensors of other types, weights are expanded to float32.
+    `sizes` are those of the builder, such as `length=128`. Raises ImportError without the package gguf;
+    ValueError for other families, for positions that are scaled, and for tensors that are missing or
+    misshapen; DamagedFileError for files that are not sound.
     """
-    import gguf
+    try:
+        import gguf
+    except ImportError as error:
+        raise ImportError(
+            f"reading {path} needs the package gguf: pip install meganeura[gguf], or pip install gguf"
+        ) from error
 
     try:
         reader = gguf.GGUFReader(os.fspath(path))
@@ -125,7 +170,11 @@ def from_gguf(path: str | os.PathLike[str], **sizes: Any) -> Any:
     }  # fmt: skip
     built = architecture(config)
     held = sum(math.prod(tensors.shape(n)) for n in tensors)
-    with at_most(2 * held + (1 << 16)):
+
+    def stored(layer: Any, columns: int) -> Format | None:
+        return tensors.format(f"{layer.name}.weight")
+
+    with at_most(2 * held + (1 << 16)), built_packed(stored if quantize == AS_STORED else quantize):
         model = built.build(config, tuple(tensors), **sizes)
     load_weights(model, tensors, built.transposed, built.norms_from_zero)
     return model

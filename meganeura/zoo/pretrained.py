@@ -18,6 +18,7 @@ import numpy as np
 
 from meganeura import layers
 from meganeura.layers.lora import Adaptable
+from meganeura.quantization.variable import PackedVariable, built_packed
 from meganeura.saving.atomic import atomic_path
 from meganeura.saving.safe_h5 import DamagedFileError
 from meganeura.saving.safetensors import load_safetensors, save_safetensors
@@ -181,7 +182,14 @@ def load_weights(
         raise ValueError(
             f"the file does not fit model {model.name!r}, which keeps its weights. {told}"
         )
+    # files whose tensors are packed give them as they are
+    packed = getattr(tensors, "packed", None)
     for name, (variable, transform) in table.items():
+        if packed is not None and isinstance(variable, PackedVariable):
+            stored = packed(name, variable.format)
+            if stored is not None:
+                variable.assign_packed(stored)
+                continue
         variable.assign(np.ascontiguousarray(transform(tensors[name])))
 
 
@@ -257,14 +265,22 @@ def read_config(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return config
 
 
-def from_pretrained(folder: str | os.PathLike[str], **sizes: Any) -> Any:
+def from_pretrained(
+    folder: str | os.PathLike[str], quantize: str | None = None, **sizes: Any
+) -> Any:
     """The model that a folder's `config.json` describes, with the weights of its safetensors files.
 
-    A name such as "HuggingFaceTB/SmolLM2-135M" that is no folder is fetched through `huggingface_hub`.
-    `sizes` are the static sizes of the architecture's builder, such as `length=128` or
+    A name such as "HuggingFaceTB/SmolLM2-135M" that is no folder is fetched through `huggingface_hub`; a
+    `.gguf` file of LLaMA's family is read through the package gguf. quantize: "f16", "q8_0" or "q4_1" packs
+    each table as it is read, so that its float32 values are never on the device; "stored" keeps what a
+    `.gguf` file holds. `sizes` are the static sizes of the architecture's builder, such as `length=128` or
     `size=(224, 224)`. Raises ValueError for an architecture that is not known, with those that are,
     and where names or shapes of the stored tensors do not fit, with lists of them.
     """
+    if os.fspath(folder).endswith(".gguf"):
+        from meganeura.zoo.gguf_files import from_gguf
+
+        return from_gguf(folder, quantize, **sizes)
     folder = local_folder(folder)
     config = read_config(folder)
     try:
@@ -275,7 +291,8 @@ def from_pretrained(folder: str | os.PathLike[str], **sizes: Any) -> Any:
         tensors = Renamed(file, str(config.get("model_type", "")))
         held = sum(math.prod(tensors.shape(n)) for n in tensors)
         try:
-            with at_most(2 * held + (1 << 16)):  # what is missing is told of by name
+            # what is missing is told of by name
+            with at_most(2 * held + (1 << 16)), built_packed(quantize):
                 model = kind.build(config, tuple(tensors), **sizes)
         except KeyError as error:
             raise DamagedFileError(

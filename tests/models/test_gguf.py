@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meganeura.quantization.variable import PackedVariable
 from meganeura.saving.safe_h5 import DamagedFileError
 from meganeura.saving.safetensors import save_safetensors
 from meganeura.zoo.gguf_files import _INSIDE, _OUTSIDE, from_gguf
@@ -102,6 +103,50 @@ def test_the_same_model_as_from_safetensors(tmp_path: Path, family: str, quantiz
     np.testing.assert_allclose(
         np.asarray(from_gguf(tmp_path / "m.gguf")(tokens)), expected, 1e-5, 1e-5
     )
+
+
+@pytest.mark.parametrize("quantized", ["F16", "Q8_0", "Q4_0", "Q4_1"])
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_blocks_stay_as_they_are_stored(
+    tmp_path: Path, family: str, quantized: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The values that expanding gives, with none of the tables ever expanded."""
+    path = tmp_path / "m.gguf"
+    write(path, family, quantized, weights(family == "qwen2"))
+    expanded = from_pretrained(path)
+    expand = gguf.quants.dequantize
+
+    def small_ones_only(data: np.ndarray, kind: Any) -> np.ndarray:
+        assert kind == gguf.GGMLQuantizationType.F32, "a table was expanded"
+        return expand(data, kind)
+
+    monkeypatch.setattr(gguf.quants, "dequantize", small_ones_only)
+    model = from_pretrained(path, quantize="stored")
+    for a, b in zip(model.weights, expanded.weights, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+    tables = [w for w in model.weights if isinstance(w, PackedVariable)]
+    assert {t.format.name for t in tables} == {{"Q4_0": "q4_1"}.get(quantized, quantized.lower())}
+    assert len(tables) == sum(w.ndim == 2 for w in model.weights)
+    ratio = {"F16": 2, "Q8_0": 128 / 34}.get(quantized, 6.4)
+    assert sum(4 * t.size for t in tables) / sum(t.nbytes for t in tables) == pytest.approx(ratio, 1e-3)
+    tokens = np.arange(12, dtype="int32").reshape(2, 6) * 5 % 61
+    np.testing.assert_allclose(
+        np.asarray(model(tokens)), np.asarray(expanded(tokens)), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_tables_are_packed_as_they_are_read(tmp_path: Path) -> None:
+    write(tmp_path / "m.gguf", "llama", "F32", weights(False))
+    model = from_gguf(tmp_path / "m.gguf", quantize="q8_0")
+    other = from_gguf(tmp_path / "m.gguf")
+    other.quantize("q8_0")
+    for a, b in zip(model.weights, other.weights, strict=True):
+        assert type(a) is type(b)
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+    stored = from_gguf(tmp_path / "m.gguf", quantize="stored")
+    assert not any(isinstance(w, PackedVariable) for w in stored.weights)
+    with pytest.raises(ValueError, match="'q5_k' is no format"):
+        from_gguf(tmp_path / "m.gguf", quantize="q5_k")
 
 
 def test_what_is_not_offered_is_refused(tmp_path: Path) -> None:

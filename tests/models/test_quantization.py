@@ -216,6 +216,28 @@ def test_files_hold_the_values(tmp_path: Path, mode: str, name: str) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_safetensors(tmp_path: Path) -> None:
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+        "vocab_size": 61, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 64, "rope_theta": 10000.0, "tie_word_embeddings": True,
+    }  # fmt: skip
+    model = llama(CONFIG)
+    mg.models.save_pretrained(model, tmp_path / "exact", config)
+    model.quantize("q8_0")
+    packed = mg.models.from_pretrained(tmp_path / "exact", quantize="q8_0")
+    assert len(tables(packed)) == 15
+    for a, b in zip(bits(packed), bits(model), strict=True):
+        np.testing.assert_array_equal(a, b)
+    mg.models.save_pretrained(packed, tmp_path / "again")
+    again = mg.models.from_pretrained(tmp_path / "again")
+    for a, b in zip(again.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match="'stored' is no format"):
+        mg.models.from_pretrained(tmp_path / "exact", quantize="stored")
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 def test_copies_are_packed_alike(copied: Any) -> None:
     model, (x, _) = net(), data()
