@@ -6,10 +6,16 @@ from typing import Any
 
 import numpy as np
 
-DTYPES = ("float32", "int32", "uint32", "uint8", "bool")
+DTYPES = ("float32", "float16", "int32", "uint32", "uint8", "bool")
+
+#: Those of real numbers. float16 is kept in memory; what is computed from it is computed in float32.
+FLOATS = ("float32", "float16")
+
+#: Those of whole numbers; bool is not one of them.
+INTEGERS = ("int32", "uint32", "uint8")
 
 # Promotion order: the type further right wins. int64 and float64 have no WGSL type.
-_RANK = {"bool": 0, "uint8": 1, "uint32": 2, "int32": 3, "float32": 4}
+_RANK = {"bool": 0, "uint8": 1, "uint32": 2, "int32": 3, "float16": 4, "float32": 5}
 
 
 def standardize(dtype: Any) -> str:
@@ -20,8 +26,8 @@ def standardize(dtype: Any) -> str:
         kind = np.dtype(dtype)
     except TypeError as error:
         raise ValueError(f"dtype {dtype!r} is not known; use one of {', '.join(DTYPES)}") from error
-    if kind == np.uint8:
-        return "uint8"
+    if kind in (np.uint8, np.float16):
+        return str(kind)
     table = {"f": "float32", "i": "int32", "u": "uint32", "b": "bool"}
     if kind.kind not in table:
         raise ValueError(f"dtype {kind} cannot be computed with; use one of {', '.join(DTYPES)}")
@@ -41,18 +47,25 @@ def common_dtype(*dtypes: Any) -> str:
 
 
 def is_float_dtype(dtype: Any) -> bool:
-    """Whether values of this dtype are computed as float32."""
-    return standardize(dtype) == "float32"
+    """Whether values of this dtype are real numbers."""
+    return standardize(dtype) in FLOATS
 
 
 def is_int_dtype(dtype: Any) -> bool:
     """Whether values of this dtype are whole numbers; bool is not one of them."""
-    return standardize(dtype) in ("int32", "uint32", "uint8")
+    return standardize(dtype) in INTEGERS
+
+
+def floating(dtype: str | None) -> str:
+    """The dtype in which functions of real numbers (exp, a quotient, a mean) have their result."""
+    return dtype if dtype in FLOATS else "float32"
 
 
 def python_dtype(value: bool | int | float, beside: str | None) -> str:
     """The dtype a Python scalar takes beside a tensor of dtype `beside`: the tensor's where it can hold it."""
     own = "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"
+    if own == "float32" and beside in FLOATS:
+        return beside
     if beside is None or _RANK[own] > _RANK[beside]:
         if own == "int32" and beside in ("uint8", "uint32"):
             return beside
@@ -61,7 +74,10 @@ def python_dtype(value: bool | int | float, beside: str | None) -> str:
 
 
 def as_array(value: Any) -> np.ndarray:
-    """`value` as an array of one of the graph's dtypes, refusing what would silently change value."""
+    """`value` as an array of one of the graph's dtypes, refusing what would silently change value.
+
+    float16 becomes float32 where the device cannot keep it.
+    """
     array = np.asarray(value)
     if array.dtype == object or array.dtype.kind in "USMmV":
         raise ValueError(
@@ -70,6 +86,10 @@ def as_array(value: Any) -> np.ndarray:
     if array.dtype.kind == "c":
         raise ValueError("complex values cannot become a tensor; give real and imaginary parts")
     dtype = standardize(array.dtype)
+    if dtype == "float16":
+        from meganeura.backend import backend_object
+
+        dtype = dtype if backend_object().half else "float32"
     if array.dtype.kind in "iu" and array.dtype.itemsize > 4 and array.size:
         limits = np.iinfo(dtype)
         low, high = array.min(), array.max()

@@ -92,7 +92,7 @@ class Tensor(Operand):
         return int(self.item())
 
     def __index__(self) -> int:
-        if self.dtype == "float32" or self.shape:
+        if self.dtype in dtypes.FLOATS or self.shape:
             raise TypeError("only scalar integer tensors can be used as an index")
         return int(self.item())
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from meganeura.backend.numpy.backend import NumpyExecutable
+from meganeura.dtypes import FLOATS
 from meganeura.graph.autodiff import gradients, zero_gradient
 from meganeura.graph.node import Graph, Node
 from meganeura.ops.registry import REGISTRY, Op, Sample, make
@@ -316,6 +317,73 @@ def expected_on_device(op: Op, sample: Sample) -> np.ndarray:
     with np.errstate(all="ignore"):
         wide = np.asarray(op.reference(*map(in_double, sample.inputs), **sample.attributes))
         return wide.astype(np.float32) if wide.dtype == np.float64 else wide
+
+
+# --- half precision ----------------------------------------------------------------------------
+
+#: Of the largest value: half precision keeps eleven bits, and a result is rounded once or twice.
+HALF_TOLERANCE = 2e-3
+
+
+def halved(sample: Sample) -> Sample | None:
+    """The sample with float16 in place of float32; None where it has no float32."""
+    if all(a.dtype != np.float32 for a in sample.inputs):
+        return None
+    with np.errstate(all="ignore"):
+        arrays = [a.astype(np.float16) if a.dtype == np.float32 else a for a in sample.inputs]
+    return dataclasses.replace(sample, inputs=tuple(arrays), tolerance=HALF_TOLERANCE)
+
+
+def halved_samples(op: Op) -> list[tuple[int, Sample]]:
+    found = [(i, halved(s)) for i, s in enumerate(samples_of(op))]
+    return [(i, s) for i, s in found if s is not None]
+
+
+def check_half(backend: Any, op: Op, optimize: bool = False) -> None:
+    """float16 operands give the float16 that is nearest to the result in double precision, or one
+    of its neighbours; and whatever is no float is the same."""
+    numbered = halved_samples(op)
+    inputs: list[Node] = []
+    outputs: list[Node] = []
+    for _, sample in numbered:
+        nodes = input_nodes(sample.inputs)
+        inputs += nodes
+        outputs.append(make(op.name, *nodes, **sample.attributes))
+    executable = backend.compile(Graph(inputs, outputs), optimize)
+    handles = executable.run([backend.upload(a) for _, s in numbered for a in s.inputs], [])
+    for (index, sample), node, handle in zip(numbered, outputs, handles, strict=True):
+        found = backend.download(handle, node.shape, node.dtype)
+        what = f"{describe(op, index, sample)} on {backend.name}, optimize={optimize}"
+        assert str(found.dtype) == node.dtype, f"{what}: {found.dtype}, expected {node.dtype}"
+        wide = [a.astype(np.float64) if a.dtype == np.float16 else a for a in sample.inputs]
+        with np.errstate(all="ignore"):
+            expected = np.asarray(op.reference(*wide, **sample.attributes)).astype(node.dtype)
+        if found.dtype.kind == "f":
+            found, expected = found.astype(np.float64), expected.astype(np.float64)
+        assert_close(found, expected, sample.tolerance, what, scale_of(op, samples_of(op)[index]))
+
+
+def check_half_gradient(op: Op, index: int, sample: Sample) -> None:
+    """The gradient of a float16 operand is float16, and near the one in double precision."""
+    nodes = input_nodes(sample.inputs)
+    y = make(op.name, *nodes, **sample.attributes)
+    if y.dtype not in FLOATS:
+        return
+    weights = np.random.default_rng(SEED).uniform(0.5, 1.5, y.shape).astype(np.float32)
+    weight = Node("input", (), {"name": "weight"}, y.shape, "float32")
+    wide = make("cast", y, dtype="float32")
+    floats = [n for n in nodes if n.dtype == "float16"]
+    found = gradients(_total(make("multiply", weight, wide)), floats)
+    what = f"gradient of {describe(op, index, sample)}"
+    assert [n.dtype for n in found] == ["float16"] * len(found), what
+    graph = Graph([*nodes, weight], found)
+    arrays = [*sample.inputs, weights]
+    half = NumpyExecutable(graph).run(arrays, [])
+    double = NumpyExecutable(graph, floating="float64").run(
+        [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays], []
+    )
+    for a, b in zip(half, double, strict=True):
+        assert_close(a.astype(np.float64), b, 1e-2, what)
 
 
 def registered() -> list[Op]:

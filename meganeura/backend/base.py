@@ -12,6 +12,11 @@ from meganeura.graph.node import Graph
 Handle = Any  # what a backend uses for one array in its memory
 
 
+def no_half(device: str) -> str:
+    """Why float16 is refused on a device."""
+    return f"{device} does not offer shader-f16, so that nothing can be kept in half precision; use float32"
+
+
 class Executable(Protocol):
     """A compiled graph."""
 
@@ -30,6 +35,7 @@ class Executable(Protocol):
 
 class Backend(Protocol):
     name: str
+    half: bool  # whether float16 may be kept on the device
 
     def upload(self, array: np.ndarray) -> Handle: ...
     def allocate(self, shape: Sequence[int], dtype: str) -> Handle: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node, topological
 from meganeura.graph.regions import Again
 from meganeura.ops.registry import REGISTRY, make, same_scope
@@ -29,7 +30,7 @@ def gradients(
     on_path: set[int] = set()
     for node in order:
         if id(node) in wanted or (
-            node.dtype == "float32"
+            node.dtype in FLOATS
             and REGISTRY[node.op].gradient is not _stop
             and node.op != "stop_gradient"
             and any(id(x) in on_path for x in node.inputs)
@@ -39,9 +40,9 @@ def gradients(
     regions: dict[int, Again] = {}
 
     def accumulate(node: Node, gradient: Node) -> None:
-        if gradient.shape != node.shape:
+        if (gradient.shape, gradient.dtype) != (node.shape, node.dtype):
             raise ValueError(
-                f"the gradient rule that reaches {node!r} returned the shape {gradient.shape}"
+                f"the gradient rule that reaches {node!r} returned {gradient.dtype} of the shape {gradient.shape}"
             )
         known = total.get(id(node))
         total[id(node)] = gradient if known is None else make("add", known, gradient)

@@ -145,7 +145,7 @@ def constant(value: Any, dtype: str | None = None) -> Node:
 
     if isinstance(value, (bool, int, float)):
         dtype = dtype or dtypes.python_dtype(value, None)
-        cast = {"float32": float, "bool": bool}.get(dtype, int)
+        cast = {"float32": float, "float16": float, "bool": bool}.get(dtype, int)
         return make("constant", value=cast(value), dtype=dtype)
     array = dtypes.as_array(value)
     if dtype is not None:

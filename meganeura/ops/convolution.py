@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.registry import Op, Sample, make, register
 
@@ -227,14 +228,16 @@ def output_shape(
 
 
 def _floats(*nodes: Node) -> None:
-    if any(n.dtype != "float32" for n in nodes):
+    if any(n.dtype not in FLOATS or n.dtype != nodes[0].dtype for n in nodes):
         found = " and ".join(n.dtype for n in nodes)
-        raise ValueError(f"convolution computes in float32, and got {found}; cast its operands")
+        raise ValueError(
+            f"convolution computes with floats of one dtype, and got {found}; cast its operands"
+        )
 
 
 def _infer(x: Node, kernel: Node, **geometry: Any) -> tuple[Shape, str]:
     _floats(x, kernel)
-    return output_shape(x.shape, kernel.shape, **geometry), "float32"
+    return output_shape(x.shape, kernel.shape, **geometry), x.dtype
 
 
 def _upstream_fits(dy: Shape, x: Shape, kernel: Shape, geometry: dict[str, Any]) -> None:
@@ -252,7 +255,7 @@ def _input_gradient_infer(
 ) -> tuple[Shape, str]:
     _floats(dy, kernel)
     _upstream_fits(dy.shape, tuple(input_shape), kernel.shape, geometry)
-    return tuple(input_shape), "float32"
+    return tuple(input_shape), dy.dtype
 
 
 def _kernel_gradient_infer(
@@ -260,7 +263,7 @@ def _kernel_gradient_infer(
 ) -> tuple[Shape, str]:
     _floats(x, dy)
     _upstream_fits(dy.shape, x.shape, tuple(kernel_shape), geometry)
-    return tuple(kernel_shape), "float32"
+    return tuple(kernel_shape), dy.dtype
 
 
 def _geometry(node: Node) -> dict[str, Any]:

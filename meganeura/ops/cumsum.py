@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.dispatch import convert_to_node, operation
 from meganeura.ops.elementwise import cast
@@ -16,8 +17,8 @@ from meganeura.ops.registry import Op, Sample, make, register
 def _infer(x: Node, axis: int, reverse: bool) -> tuple[Shape, str]:
     if not 0 <= axis < x.ndim:
         raise ValueError(f"cumsum: axis {axis} is out of range for the shape {x.shape}")
-    if x.dtype not in ("float32", "int32", "uint32"):
-        raise ValueError(f"cumsum adds float32, int32 or uint32, and got {x.dtype}")
+    if x.dtype not in (*FLOATS, "int32", "uint32"):
+        raise ValueError(f"cumsum adds floats, int32 or uint32, and got {x.dtype}")
     return x.shape, x.dtype
 
 

@@ -86,14 +86,15 @@ def _trace(value: Any) -> trace.Trace:
 def promote(*values: Any, floating: bool = False) -> list[Node]:
     """The values as nodes of one common dtype, Python scalars giving way to tensors.
 
-    `floating` True makes that dtype float32 (for divide, exp, mean, ...).
+    `floating` True makes that dtype a float (for divide, exp, mean, ...): float16 where a tensor is of
+    it and none is float32, else float32.
     """
     strong = [v for v in values if not isinstance(v, (bool, int, float))]
     nodes = {id(v): convert_to_node(v) for v in strong}
     beside = dtypes.result_type(*(n.dtype for n in nodes.values())) if nodes else None
     scalars = [v for v in values if isinstance(v, (bool, int, float))]
     found = [dtypes.python_dtype(v, beside) for v in scalars] + ([beside] if beside else [])
-    dtype = "float32" if floating else dtypes.result_type(*found)
+    dtype = dtypes.floating(beside) if floating else dtypes.result_type(*found)
     result = []
     for value in values:
         node = nodes[id(value)] if id(value) in nodes else trace.constant(value, dtype)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meganeura import dtypes
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node
 from meganeura.ops.dispatch import convert_to_node, operation, promote
 from meganeura.ops.nodes import normalize_axis
@@ -38,7 +39,7 @@ def _rounding(name: str, summary: str) -> Callable[[Any], Any]:
 
     def function(x: Any) -> Any:
         node = convert_to_node(x)
-        return make(name, node) if node.dtype == "float32" else make("cast", node, dtype="float32")
+        return make(name, node) if node.dtype in FLOATS else make("cast", node, dtype="float32")
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = summary
@@ -97,7 +98,7 @@ swish = silu
 add = _binary("add", "out = x1 + x2, broadcasting.")
 subtract = _binary("subtract", "out = x1 - x2, broadcasting.")
 multiply = _binary("multiply", "out = x1 * x2, broadcasting.")
-divide = _binary("divide", "out = x1 / x2 in float32, broadcasting.", floating=True)
+divide = _binary("divide", "out = x1 / x2 as a float, broadcasting.", floating=True)
 floor_divide = _binary("floor_divide", "out = floor(x1 / x2); 0 for a whole number over 0.")
 mod = _binary("mod", "out = x1 - floor(x1 / x2) x2: the sign is the divisor's.")
 maximum = _binary(
@@ -122,7 +123,7 @@ def power(x1: Any, x2: Any) -> Any:
         if 0 < exponent <= _LARGEST_PRODUCT and base.dtype != "bool":
             return _product(base, exponent)
         if -_LARGEST_PRODUCT <= exponent < 0:
-            one = make("constant", value=1.0, dtype="float32")
+            one = make("constant", value=1.0, dtype=base.dtype)
             return make("divide", one, _product(base, -exponent))
     a, b = promote(x1, x2)
     return make("power", a, b)
@@ -210,7 +211,7 @@ def arctanh(x: Any) -> Any:
 def round(x: Any, decimals: int = 0) -> Any:
     """The nearest number with that many decimals; halves go to the even neighbour."""
     node = convert_to_node(x)
-    if node.dtype != "float32":
+    if node.dtype not in FLOATS:
         return node
     if not decimals:
         return make("round", node)
@@ -242,9 +243,9 @@ def nan_to_num(
 ) -> Any:
     """NaN and infinities replaced: by 0 and the largest finite numbers, unless told otherwise."""
     node = convert_to_node(x)
-    if node.dtype != "float32":
+    if node.dtype not in FLOATS:
         return node
-    top = float(np.finfo(np.float32).max)
+    top = float(np.finfo(node.dtype).max)
     node = where(equal(node, math.inf), top if posinf is None else posinf, node)
     node = where(equal(node, -math.inf), -top if neginf is None else neginf, node)
     return where(isnan(node), nan, node)

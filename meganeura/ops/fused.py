@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.convolution import _kernel_gradient_reference, conv_reference, output_shape
 from meganeura.ops.matmul import _infer as _matmul_infer
@@ -55,7 +56,7 @@ def _fused_conv_infer(
 ) -> Any:
     shape: Shape = output_shape(x.shape, kernel.shape, strides, padding, dilation, groups)
     _bias(bias, shape[-1], activation)
-    return shape, "float32"
+    return shape, x.dtype
 
 
 def _fused_matmul(
@@ -148,7 +149,7 @@ register(
     Op(
         "swiglu",
         "pointwise",
-        pointwise_infer("swiglu", kinds=("float32",)),
+        pointwise_infer("swiglu", kinds=FLOATS),
         lambda g, u: g * sigmoid(g) * u,
         wgsl="(mg_silu({0}) * {1})",
         samples=_pair,
@@ -158,7 +159,7 @@ register(
     Op(
         "axpy",
         "pointwise",
-        pointwise_infer("axpy", kinds=("float32",)),
+        pointwise_infer("axpy", kinds=FLOATS),
         lambda x, y, alpha: x + alpha * y,
         wgsl="fma({2}, {1}, {0})",
         samples=_triple,
@@ -215,7 +216,7 @@ register(
 
 
 def _attend_infer(x: Node, v: Node, *_: Node, transpose_v: bool, **__: bool) -> tuple[Shape, str]:
-    weights = Node("input", (), {}, x.shape, x.dtype)
+    weights = Node("input", (), {}, x.shape, v.dtype)  # x may be scores of more digits
     return _matmul_infer(weights, v, transpose_a=False, transpose_b=transpose_v)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meganeura import config
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node
 from meganeura.ops.dispatch import convert_to_node, operation
 from meganeura.ops.elementwise import clip
@@ -106,7 +107,7 @@ def _padded(x: Node, height: int, width: int, value: float) -> Node:
     h, w = x.shape[1:3]
     lengths = (max(h, int(w * height / width)), max(w, int(h * width / height)))
     low = [int((m - n) / 2) for n, m in zip((h, w), lengths, strict=True)]
-    kind = {"float32": float, "bool": bool}.get(x.dtype, int)
+    kind = float if x.dtype in FLOATS else bool if x.dtype == "bool" else int
     return make("pad", x, low=(0, *low, 0), high=(0, *low, 0), value=kind(value))
 
 
@@ -178,7 +179,7 @@ def _resampled(x: Node, lengths: Sequence[int], interpolation: str, antialias: b
     for axis in axes:
         before, after = x.shape[axis], lengths[axis - 1]
         x = _weighted(x, axis, weights(before, after, interpolation, antialias))
-    if dtype == "float32":
-        return x
+    if dtype in FLOATS:
+        return cast(x, dtype)
     x = make("round", x)
     return cast(clip(x, 0.0, 255.0) if dtype == "uint8" else x, dtype)

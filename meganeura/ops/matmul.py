@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.dispatch import convert_to_node, operation, promote
 from meganeura.ops.nodes import (
@@ -31,9 +32,11 @@ def _swapped(shape: Shape, swap: bool) -> Shape:
 def _infer(a: Node, b: Node, transpose_a: bool, transpose_b: bool) -> tuple[Shape, str]:
     if a.ndim < 2 or b.ndim < 2:
         raise ValueError(f"matmul needs two dimensions or more, and got {a.shape} and {b.shape}")
-    if a.dtype != "float32" or b.dtype != "float32":
-        raise ValueError(f"matmul computes in float32, and got {a.dtype} and {b.dtype}")
-    return _checked_shape(_swapped(a.shape, transpose_a), _swapped(b.shape, transpose_b)), "float32"
+    if a.dtype not in FLOATS or a.dtype != b.dtype:
+        raise ValueError(
+            f"matmul computes with floats of one dtype, and got {a.dtype} and {b.dtype}"
+        )
+    return _checked_shape(_swapped(a.shape, transpose_a), _swapped(b.shape, transpose_b)), a.dtype
 
 
 def _checked_shape(left: Shape, right: Shape) -> Shape:
@@ -57,7 +60,7 @@ def _reference(a: np.ndarray, b: np.ndarray, transpose_a: bool, transpose_b: boo
 
 def product(a: Node, b: Node, transpose_a: bool = False, transpose_b: bool = False) -> Node:
     """The product of matrices: the primitive for floats, exact sums of products for integers."""
-    if a.dtype == b.dtype == "float32":
+    if a.dtype == b.dtype and a.dtype in FLOATS:
         return make("matmul", a, b, transpose_a=transpose_a, transpose_b=transpose_b)
     _checked_shape(_swapped(a.shape, transpose_a), _swapped(b.shape, transpose_b))
     a = _swapped_node(a) if transpose_a else a
@@ -112,7 +115,7 @@ register(Op("matmul", "template", _infer, _reference, _gradient, samples=_sample
 
 
 def _operands(*values: Any) -> list[Node]:
-    """The values as nodes of one dtype that sums of products exist for: float32, int32 or uint32."""
+    """The values as nodes of one dtype that sums of products exist for: a float, int32 or uint32."""
     nodes = promote(*values)
     narrow = nodes[0].dtype in ("bool", "uint8")
     return [cast(n, "int32") for n in nodes] if narrow else nodes

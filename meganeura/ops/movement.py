@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.nodes import reshape, transpose, unbroadcast
 from meganeura.ops.registry import Op, Sample, make, register
@@ -232,7 +233,7 @@ register(
 def pad(x: Node, low: Sequence[int], high: Sequence[int], value: float | int | bool = 0) -> Node:
     if not any(low) and not any(high):
         return x
-    cast = {"float32": float, "bool": bool}.get(x.dtype, int)
+    cast = float if x.dtype in FLOATS else bool if x.dtype == "bool" else int
     return make("pad", x, low=tuple(low), high=tuple(high), value=cast(value))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node
 from meganeura.ops import movement
 from meganeura.ops.dispatch import convert_to_node, operation, promote
@@ -456,4 +457,4 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = None) -> Any:
 
 def _index(indices: Any) -> Node:
     node = convert_to_node(indices)
-    return make("cast", node, dtype="int32") if node.dtype in ("bool", "float32") else node
+    return make("cast", node, dtype="int32") if node.dtype in ("bool", *FLOATS) else node

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.registry import make
 
@@ -91,7 +92,7 @@ def _delayed(x: Node, axis: int, step: int) -> Node:
     stop[axis] -= step
     low[axis] = step
     kept = make("slice", x, start=(0,) * x.ndim, stop=tuple(stop), step=(1,) * x.ndim)
-    one = 1.0 if x.dtype == "float32" else 1
+    one = 1.0 if x.dtype in FLOATS else 1
     return make("pad", kept, low=tuple(low), high=(0,) * x.ndim, value=one)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node
 from meganeura.graph.operand import Operand
 from meganeura.ops import elementwise as math
@@ -68,8 +69,8 @@ def _index(node: Node, keys: list[Any]) -> Node:
                     "indexing by a mask has a result whose shape depends on the data, which a graph "
                     "of static shapes cannot hold; use where, or NumPy"
                 )
-            if array.dtype == "float32":
-                raise IndexError("an index must be of integers, not float32")
+            if array.dtype in FLOATS:
+                raise IndexError(f"an index must be of integers, not {array.dtype}")
             arrays.append((len(shape), array))
             shape.append(length)
             a, b, s = 0, length, 1

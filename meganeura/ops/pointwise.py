@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS, INTEGERS
 from meganeura.graph.autodiff import zero_gradient
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.nodes import add, cast, constant, div, mul, neg, sub, unbroadcast, where
@@ -43,9 +44,10 @@ def _infer(name: str, result: str | None = None, kinds: Sequence[str] = ()) -> C
     return infer
 
 
-_FLOAT = ("float32",)
-_NUMBER = ("float32", "int32", "uint32", "uint8")
-_INTEGER = ("int32", "uint32", "uint8")
+_FLOAT = FLOATS
+_NUMBER = (*FLOATS, *INTEGERS)
+_SAMPLED = ("float32", *INTEGERS)  # half precision is checked with the same samples, rounded
+_INTEGER = INTEGERS
 
 
 # --- samples for the registry-driven test ------------------------------------------------------
@@ -85,7 +87,7 @@ def _binary_samples(
                 pair: tuple[Any, ...] = tuple(random.uniform(low, high, s) for s in (a, b))
                 if dtype == "bool":
                     pair = tuple(p > (low + high) / 2 for p in pair)
-                elif dtype != "float32":
+                elif dtype not in FLOATS:
                     pair = tuple(np.round(np.abs(p) if dtype[0] == "u" else p) for p in pair)
                 arrays = tuple(p.astype(dtype) for p in pair)
                 found.append(Sample(arrays, {}, gradient=smooth and dtype == "float32"))
@@ -128,7 +130,7 @@ def _silu_derivative(node: Node, x: Node) -> Node:
 
 
 def _step(node: Node, x: Node) -> Node:
-    return cast(make("less", constant(0.0), x), "float32")
+    return cast(make("less", constant(0.0, x.dtype), x), x.dtype)
 
 
 #: name: (NumPy, WGSL, derivative or None for zero, samples' range, smooth there)
@@ -195,7 +197,8 @@ register(
 
 
 def _relu_gradient(node: Node, g: Node) -> list[Node | None]:
-    return [where(make("less", constant(0.0), node.inputs[0]), g, 0.0)]
+    (x,) = node.inputs
+    return [where(make("less", constant(0.0, x.dtype), x), g, 0.0)]
 
 
 register(
@@ -290,7 +293,10 @@ register(
     )
 )
 
-WGSL_TYPES = {"float32": "f32", "int32": "i32", "uint32": "u32", "uint8": "u32", "bool": "bool"}
+#: What a value is while it is computed with: half precision is how values lie in memory.
+WGSL_TYPES = {
+    "float32": "f32", "float16": "f32", "int32": "i32", "uint32": "u32", "uint8": "u32", "bool": "bool",
+}  # fmt: skip
 
 
 def _cast_wgsl(operands: list[str], dtypes: list[str], node: Node) -> str:
@@ -298,11 +304,13 @@ def _cast_wgsl(operands: list[str], dtypes: list[str], node: Node) -> str:
     if target == "uint8":
         inner = operands[0] if dtypes[0] != "float32" else f"i32({operands[0]})"
         return f"(u32({inner}) & 255u)"
+    if target == "float16":  # asked for by name, so that what float16 cannot hold is seen at once
+        return f"mg_rounded(f32({operands[0]}))"
     return f"{WGSL_TYPES[target]}({operands[0]})"
 
 
 def _cast_reference(x: np.ndarray, dtype: str) -> np.ndarray:
-    if dtype == "float32" and x.dtype == np.float64:
+    if dtype in FLOATS and x.dtype == np.float64:
         return x  # double precision evaluation stays so
     if x.dtype.kind == "f" and dtype in ("uint8", "uint32"):
         return np.trunc(np.nan_to_num(x)).astype(np.int64).astype(dtype)
@@ -316,7 +324,9 @@ register(
         lambda x, dtype: (x.shape, dtype),
         _cast_reference,
         lambda node, g: [
-            g if node.inputs[0].dtype == "float32" and node.dtype == "float32" else None
+            cast(g, node.inputs[0].dtype)
+            if node.inputs[0].dtype in FLOATS and node.dtype in FLOATS
+            else None
         ],
         _cast_wgsl,
         lambda random: (
@@ -388,12 +398,12 @@ def _prefer(node: Node, g: Node, own: int) -> Node:
 def _power_base(node: Node, g: Node) -> Node:
     a, b = node.inputs
     slope = mul(b, make("power", a, sub(b, 1.0)))
-    return mul(g, where(make("equal", b, constant(0.0)), 0.0, slope))
+    return mul(g, where(make("equal", b, constant(0.0, b.dtype)), 0.0, slope))
 
 
 def _power_exponent(node: Node, g: Node) -> Node:
     a, _ = node.inputs
-    positive = make("less", constant(0.0), a)
+    positive = make("less", constant(0.0, a.dtype), a)
     return mul(g, where(positive, mul(node, make("log", where(positive, a, 1.0))), 0.0))
 
 
@@ -401,7 +411,7 @@ def _hypotenuse(node: Node) -> Node:
     """x^2 + y^2, and 1 at the origin, where the angle's gradient is taken to be 0."""
     a, b = node.inputs
     total = add(mul(a, a), mul(b, b))
-    return where(make("equal", total, constant(0.0)), 1.0, total)
+    return where(make("equal", total, constant(0.0, total.dtype)), 1.0, total)
 
 
 def _mod_samples(random: np.random.Generator) -> list[Sample]:
@@ -421,12 +431,12 @@ _N = _NUMBER
 #: name: (NumPy, WGSL by dtype, gradient rule, kinds, samples)
 _BINARY: dict[str, tuple[Any, dict[str, str], GradientRule, Sequence[str], Any]] = {
     "add": (np.add, {"any": "{0} + {1}", "uint32": "{0} + {1}"},
-            _both(lambda n, g: g, lambda n, g: g), _N, _binary_samples(-3, 3, dtypes=_N)),
+            _both(lambda n, g: g, lambda n, g: g), _N, _binary_samples(-3, 3, dtypes=_SAMPLED)),
     "subtract": (np.subtract, {"any": "{0} - {1}", "uint32": "{0} - {1}"},
                  _both(lambda n, g: g, lambda n, g: neg(g)), _N, _binary_samples(-3, 3, dtypes=("float32", "int32"))),
     "multiply": (np.multiply, {"any": "{0} * {1}", "uint32": "{0} * {1}"},
                  _both(lambda n, g: mul(g, n.inputs[1]), lambda n, g: mul(g, n.inputs[0])),
-                 _N, _binary_samples(-3, 3, dtypes=_N)),
+                 _N, _binary_samples(-3, 3, dtypes=_SAMPLED)),
     "divide": (np.divide, {"any": "{0} / {1}"},
                _both(lambda n, g: div(g, n.inputs[1]), lambda n, g: neg(div(mul(g, n), n.inputs[1]))),
                _FLOAT, _binary_samples(0.5, 3)),
@@ -442,10 +452,10 @@ _BINARY: dict[str, tuple[Any, dict[str, str], GradientRule, Sequence[str], Any]]
               _both(_power_base, _power_exponent), _N, _binary_samples(0.5, 3, dtypes=("float32", "int32"))),
     "maximum": (np.maximum, {"float32": "mg_max({0}, {1})", "any": "max({0}, {1})", "uint32": "max({0}, {1})"},
                 _both(lambda n, g: _prefer(n, g, 0), lambda n, g: _prefer(n, g, 1)), _N,
-                _binary_samples(-3, 3, dtypes=_N)),
+                _binary_samples(-3, 3, dtypes=_SAMPLED)),
     "minimum": (np.minimum, {"float32": "mg_min({0}, {1})", "any": "min({0}, {1})", "uint32": "min({0}, {1})"},
                 _both(lambda n, g: _prefer(n, g, 0), lambda n, g: _prefer(n, g, 1)), _N,
-                _binary_samples(-3, 3, dtypes=_N)),
+                _binary_samples(-3, 3, dtypes=_SAMPLED)),
     "arctan2": (np.arctan2, {"any": "mg_atan2({0}, {1})"},
                 _both(lambda n, g: div(mul(g, n.inputs[1]), _hypotenuse(n)),
                       lambda n, g: neg(div(mul(g, n.inputs[0]), _hypotenuse(n)))),
@@ -490,7 +500,7 @@ for _name, _sign in _COMPARISONS.items():
             zero_gradient,
             # Drivers take `!=` for ordered: false where one is NaN.
             "!({0} == {1})" if _name == "not_equal" else f"({{0}} {_sign} {{1}})",
-            _binary_samples(-2, 2, smooth=False, dtypes=_NUMBER),
+            _binary_samples(-2, 2, smooth=False, dtypes=_SAMPLED),
         )
     )
 for _name, _sign in {"logical_and": "&&", "logical_or": "||"}.items():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.autodiff import zero_gradient
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.convolution import Pairs, output_length, window_slices
@@ -18,7 +19,7 @@ from meganeura.ops.convolution_functions import (
     turned_back,
 )
 from meganeura.ops.dispatch import convert_to_node, operation, promote
-from meganeura.ops.nodes import constant, mul
+from meganeura.ops.nodes import cast, mul
 from meganeura.ops.references import select
 from meganeura.ops.registry import Op, Sample, make, register
 
@@ -46,11 +47,11 @@ def _pooled(shape: Shape, window: Any, strides: Any, padding: Any) -> Shape:
     return (shape[0], *out, shape[-1])
 
 
-def _infer(result: str) -> Any:
+def _infer(result: str | None = None) -> Any:
     def infer(x: Node, window: Any, strides: Any, padding: Any) -> tuple[Shape, str]:
-        if x.dtype != "float32":
-            raise ValueError(f"pooling computes in float32, and got {x.dtype}; cast the input")
-        return _pooled(x.shape, window, strides, padding), result
+        if x.dtype not in FLOATS:
+            raise ValueError(f"pooling computes with floats, and got {x.dtype}; cast the input")
+        return _pooled(x.shape, window, strides, padding), result or x.dtype
 
     return infer
 
@@ -64,7 +65,7 @@ def _gradient_infer(*nodes: Node, input_shape: Shape, **geometry: Any) -> tuple[
                 f"pooling gradient: an operand of shape {node.shape}, but an input of shape "
                 f"{tuple(input_shape)} is pooled to {expected}"
             )
-    return tuple(input_shape), "float32"
+    return tuple(input_shape), nodes[-1].dtype
 
 
 def _gather_infer(indices: Node, x: Node, **geometry: Any) -> tuple[Shape, str]:
@@ -74,7 +75,7 @@ def _gather_infer(indices: Node, x: Node, **geometry: Any) -> tuple[Shape, str]:
             f"max_pool_gather: indices of shape {indices.shape}, but an input of shape {x.shape} is "
             f"pooled to {expected}"
         )
-    return expected, "float32"
+    return expected, x.dtype
 
 
 # --- references: the places of the window, one after another -------------------------------------
@@ -239,7 +240,7 @@ register(
     Op(
         "max_pool",
         "template",
-        _infer("float32"),
+        _infer(),
         _max_reference,
         _max_gradient,
         samples=_samples("max_pool"),
@@ -288,7 +289,7 @@ register(
     Op(
         "sum_pool",
         "template",
-        _infer("float32"),
+        _infer(),
         _sum_reference,
         lambda node, g: [
             make("sum_pool_gradient", g, input_shape=node.inputs[0].shape, **_geometry(node))
@@ -357,11 +358,11 @@ def average_pool(
     the border divides by the number of its cells inside.
     """
     x, turn, geometry = _window(inputs, pool_size, strides, padding, data_format)
-    total = make("sum_pool", x, **geometry)
+    total = make("sum_pool", cast(x, "float32"), **geometry)
     if not any(map(any, geometry["padding"])):
-        out = mul(total, constant(1.0 / float(np.prod(geometry["window"]))))
+        out = mul(total, 1.0 / float(np.prod(geometry["window"])))
     else:
         ones = np.ones((1, *x.shape[1:-1], 1), "float32")
         counts = _sum_reference(ones, **geometry)
         out = mul(total, convert_to_node((1.0 / counts).astype("float32")))
-    return turned_back(out, turn)
+    return turned_back(cast(out, x.dtype), turn)

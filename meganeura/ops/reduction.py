@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS, INTEGERS
 from meganeura.graph.autodiff import zero_gradient
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.nodes import broadcast_to, cast, div, mul, reshape, running_product, transpose
@@ -107,7 +108,7 @@ register(
     Op(
         "sum",
         "reduction",
-        _infer("sum", ("float32", "int32", "uint32"), empty=True),
+        _infer("sum", (*FLOATS, "int32", "uint32"), empty=True),
         _sum_reference,
         lambda node, g: [expand(node, g, node.inputs[0])],
         samples=_sum_samples,
@@ -118,7 +119,7 @@ register(
 def _extreme_gradient(node: Node, g: Node) -> list[Node | None]:
     """Shared evenly among the elements that tie for the extreme."""
     x = node.inputs[0]
-    hit = cast(make("equal", x, expand(node, node, x)), "float32")
+    hit = cast(make("equal", x, expand(node, node, x)), x.dtype)
     ties = make("sum", hit, axes=node.attributes["axes"], keepdims=False)
     share = div(reshape(g, ties.shape), ties)
     return [mul(hit, expand(node, share, x))]
@@ -142,7 +143,7 @@ for _name, _function in {"max": np.max, "min": np.min}.items():
         Op(
             _name,
             "reduction",
-            _infer(_name, ("float32", "int32", "uint32", "uint8", "bool"), empty=False),
+            _infer(_name, (*FLOATS, *INTEGERS, "bool"), empty=False),
             lambda x, axes, keepdims, f=_function: f(x, axis=axes, keepdims=keepdims),
             _extreme_gradient,
             samples=_extreme_samples,
@@ -170,7 +171,7 @@ register(
     Op(
         "prod",
         "reduction",
-        _infer("prod", ("float32", "int32", "uint32"), empty=True),
+        _infer("prod", (*FLOATS, "int32", "uint32"), empty=True),
         lambda x, axes, keepdims: np.prod(x, axis=axes, keepdims=keepdims, dtype=x.dtype),
         _prod_gradient,
         samples=lambda random: [
@@ -188,9 +189,7 @@ def _arg(name: str, function: Callable[..., Any]) -> None:
     def infer(x: Node, axes: Sequence[int], keepdims: bool) -> tuple[Shape, str]:
         if len(axes) != 1:
             raise ValueError(f"{name} works along one axis, and got {tuple(axes)}")
-        return _infer(name, ("float32", "int32", "uint32", "uint8"), False, "int32")(
-            x, axes, keepdims
-        )
+        return _infer(name, (*FLOATS, *INTEGERS), False, "int32")(x, axes, keepdims)
 
     def samples(random: np.random.Generator) -> list[Sample]:
         found = []

@@ -24,6 +24,12 @@ def _number(x: Any) -> Node:
     return cast(node, "int32") if node.dtype in ("bool", "uint8") else node
 
 
+def _wide(x: Any) -> tuple[Node, str]:
+    """x as float32, and the dtype of the result: sums over half precision leave its range early."""
+    (node,) = promote(x, floating=True)
+    return cast(node, "float32"), node.dtype
+
+
 def _count(node: Node, axis: Any) -> int:
     count = 1
     for a in normalize_axes(axis, node.ndim):
@@ -63,8 +69,12 @@ amax, amin = max, min
 
 @operation
 def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    """The arithmetic mean over `axis`, in float32; NaN over nothing."""
-    (node,) = promote(x, floating=True)
+    """The arithmetic mean over `axis`, added up in float32; NaN over nothing."""
+    node, dtype = _wide(x)
+    return cast(_mean(node, axis, keepdims), dtype)
+
+
+def _mean(node: Node, axis: Any, keepdims: bool) -> Any:
     total = _reduce("sum", node, axis, keepdims)
     count = _count(node, axis)
     return math.divide(total, float(count)) if count == 0 else math.multiply(total, 1.0 / count)
@@ -73,9 +83,9 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 @operation
 def var(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """mean((x - mean(x))^2), the population variance, in two passes so that nothing cancels."""
-    (node,) = promote(x, floating=True)
-    centred = math.subtract(node, mean(node, axis, True))
-    return mean(math.multiply(centred, centred), axis, keepdims)
+    node, dtype = _wide(x)
+    centred = math.subtract(node, _mean(node, axis, True))
+    return cast(_mean(math.multiply(centred, centred), axis, keepdims), dtype)
 
 
 @operation
@@ -140,16 +150,17 @@ def average(x: Any, axis: Any = None, weights: Any = None) -> Any:
         shape[normalize_axis(axis, node.ndim)] = w.shape[0]
         w = reshape(w, shape)
     w = make("broadcast_to", w, shape=node.shape) if w.shape != node.shape else w
-    return math.divide(sum(math.multiply(node, w), axis), sum(w, axis))
+    dtype, node, w = node.dtype, cast(node, "float32"), cast(w, "float32")
+    return cast(math.divide(sum(math.multiply(node, w), axis), sum(w, axis)), dtype)
 
 
 @operation
 def logsumexp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """out = ln sum e^x, without overflow."""
-    (node,) = promote(x, floating=True)
+    node, dtype = _wide(x)
     top = _finite_top(node, axis)
     total = math.log(sum(math.exp(math.subtract(node, top)), axis, True))
-    out = math.add(total, top)
+    out = cast(math.add(total, top), dtype)
     return out if keepdims else reshape(out, _reduce("sum", node, axis, False).shape)
 
 
@@ -162,21 +173,21 @@ def _finite_top(node: Node, axis: Any) -> Node:
 @operation
 def softmax(x: Any, axis: Any = -1) -> Any:
     """out = e^x / sum e^x over `axis` (one or several), without overflow."""
-    (node,) = promote(x, floating=True)
+    node, dtype = _wide(x)
     axis = _softmax_axis(node, axis)
     top = make("stop_gradient", _reduce("max", node, axis, True))
     powers = math.exp(math.subtract(node, top))
-    return math.divide(powers, sum(powers, axis, True))
+    return cast(math.divide(powers, sum(powers, axis, True)), dtype)
 
 
 @operation
 def log_softmax(x: Any, axis: Any = -1) -> Any:
     """out = x - ln sum e^x over `axis`."""
-    (node,) = promote(x, floating=True)
+    node, dtype = _wide(x)
     axis = _softmax_axis(node, axis)
     top = make("stop_gradient", _reduce("max", node, axis, True))
     shifted = math.subtract(node, top)
-    return math.subtract(shifted, math.log(sum(math.exp(shifted), axis, True)))
+    return cast(math.subtract(shifted, math.log(sum(math.exp(shifted), axis, True))), dtype)
 
 
 def _softmax_axis(node: Node, axis: Any) -> Any:
@@ -189,7 +200,11 @@ def _softmax_axis(node: Node, axis: Any) -> Any:
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """The norm over `axis`: of vectors 2 (the default), 1, inf, -inf, 0 and any p; of matrices
     "fro" (the default), 1, inf, -1 and -inf. Without axis and order, of all elements."""
-    (node,) = promote(x, floating=True)
+    node, dtype = _wide(x)
+    return cast(_norm(node, ord, axis, keepdims), dtype)
+
+
+def _norm(node: Node, ord: Any, axis: Any, keepdims: bool) -> Any:
     axes = normalize_axes(axis, node.ndim)
     if ord in (None, "fro") or ord == 2 and len(axes) == 1:
         return _safe_sqrt(sum(math.multiply(node, node), axis, keepdims))
@@ -211,7 +226,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if ord == -float("inf"):
         return min(size, axis, keepdims)
     if ord == 0:
-        return sum(math.cast(math.not_equal(node, 0.0), "float32"), axis, keepdims)
+        return sum(math.cast(math.not_equal(node, 0.0), node.dtype), axis, keepdims)
     if not isinstance(ord, (int, float)):
         raise ValueError(f"norm of order {ord!r} is not offered")
     return math.power(sum(math.power(size, float(ord)), axis, keepdims), 1.0 / ord)
@@ -235,12 +250,12 @@ def _safe_sqrt(x: Node) -> Node:
 @operation
 def normalize(x: Any, axis: Any = -1, order: Any = 2, epsilon: float | None = None) -> Any:
     """x / max(norm(x), epsilon)."""
-    (node,) = promote(x, floating=True)
+    node, dtype = _wide(x)
     epsilon = 1e-7 if epsilon is None else epsilon
     if order == 2:
         total = sum(math.multiply(node, node), axis, True)
-        return math.multiply(node, math.rsqrt(math.maximum(total, epsilon**2)))
-    return math.divide(node, math.maximum(norm(node, order, axis, True), epsilon))
+        return cast(math.multiply(node, math.rsqrt(math.maximum(total, epsilon**2))), dtype)
+    return cast(math.divide(node, math.maximum(_norm(node, order, axis, True), epsilon)), dtype)
 
 
 @operation

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node, Shape
 from meganeura.ops.dispatch import convert_to_node, operation, promote
 from meganeura.ops.elementwise import less, less_equal, logical_and, maximum, where
@@ -23,8 +24,8 @@ def _infer(indices: Node, updates: Node, size: int) -> tuple[Shape, str]:
         )
     if indices.dtype != "int32":
         raise ValueError(f"scatter_add needs int32 indices, and got {indices.dtype}")
-    if updates.dtype not in ("float32", "int32", "uint32"):
-        raise ValueError(f"scatter_add adds float32, int32 or uint32, and got {updates.dtype}")
+    if updates.dtype not in (*FLOATS, "int32", "uint32"):
+        raise ValueError(f"scatter_add adds floats, int32 or uint32, and got {updates.dtype}")
     return (size, *updates.shape[1:]), updates.dtype
 
 
@@ -64,7 +65,7 @@ def _gradient(node: Node, g: Node) -> list[Node | None]:
     below = make("less_equal", zero, indices)
     inside = make("logical_and", below, make("less", indices, end))
     inside = reshape(inside, (indices.size, *[1] * (updates.ndim - 1)))
-    return [None, make("where", inside, rows, make("constant", value=0.0, dtype="float32"))]
+    return [None, make("where", inside, rows, make("constant", value=0.0, dtype=g.dtype))]
 
 
 register(Op("scatter_add", "template", _infer, _reference, _gradient, samples=_samples))
@@ -140,7 +141,7 @@ def scatter_update(inputs: Any, indices: Any, updates: Any, reduction: str | Non
     one = make("constant", value=1, dtype="int32")
     counts = make("scatter_add", flat, broadcast_to(one, flat.shape), size=size)
     counts = reshape(counts, (*x.shape[: index.shape[-1]], *[1] * len(rest)))
-    divide = "divide" if x.dtype == "float32" else "floor_divide"
+    divide = "divide" if x.dtype in FLOATS else "floor_divide"
     mean = make(divide, summed, cast(maximum(counts, 1), x.dtype))  # one update each: exact
     return cast(where(less(0, counts), mean, x), dtype)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node
 from meganeura.ops import elementwise as math
 from meganeura.ops.dispatch import convert_to_node, operation, promote
@@ -35,7 +36,7 @@ def _order(x: Node, count: int, descending: bool) -> Node:
     place = iota((*(1,) * ndim, length), rank - 1)
     before = math.greater(other, own) if descending else math.less(other, own)
     tied = math.equal(other, own)
-    if x.dtype == "float32":
+    if x.dtype in FLOATS:
         # NaN counts as the largest value: last in rising order, first in falling order
         own_nan, other_nan = math.isnan(own), math.isnan(other)
         first, second = (other_nan, own_nan) if descending else (own_nan, other_nan)
@@ -114,7 +115,7 @@ def searchsorted(sorted_sequence: Any, values: Any, side: str = "left") -> Any:
         raise ValueError(f"searchsorted: side is 'left' or 'right', not {side!r}")
     column = reshape(node, (*node.shape, 1))
     below = math.less(sequence, column) if side == "left" else math.less_equal(sequence, column)
-    if node.dtype == "float32":  # NaN is above all numbers
+    if node.dtype in FLOATS:  # NaN is above all numbers
         above = math.logical_and(math.isnan(column), math.logical_not(math.isnan(sequence)))
         below = math.logical_or(below, above)
         if side == "right":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math as numbers
 from typing import Any
 
+from meganeura.dtypes import FLOATS
 from meganeura.ops import elementwise as math
 from meganeura.ops.dispatch import convert_to_node, operation, promote
 from meganeura.ops.nodes import cast
@@ -45,7 +46,7 @@ def cbrt(x: Any) -> Any:
 def trunc(x: Any) -> Any:
     """x without its fraction; whole numbers stay as they are."""
     node = convert_to_node(x)
-    if node.dtype != "float32":
+    if node.dtype not in FLOATS:
         return node
     return math.where(math.less(node, 0.0), math.ceil(node), math.floor(node))
 
@@ -62,7 +63,7 @@ def fmod(x1: Any, x2: Any) -> Any:
 def fmax(x1: Any, x2: Any) -> Any:
     """The larger of two elements, the other where one is NaN."""
     a, b = promote(x1, x2)
-    if a.dtype != "float32":
+    if a.dtype not in FLOATS:
         return math.maximum(a, b)
     return math.where(math.isnan(a), b, math.where(math.isnan(b), a, math.maximum(a, b)))
 
@@ -71,7 +72,7 @@ def fmax(x1: Any, x2: Any) -> Any:
 def fmin(x1: Any, x2: Any) -> Any:
     """The smaller of two elements, the other where one is NaN."""
     a, b = promote(x1, x2)
-    if a.dtype != "float32":
+    if a.dtype not in FLOATS:
         return math.minimum(a, b)
     return math.where(math.isnan(a), b, math.where(math.isnan(b), a, math.minimum(a, b)))
 
@@ -172,8 +173,8 @@ conj = conjugate
 def gcd(x1: Any, x2: Any) -> Any:
     """The greatest common divisor of whole numbers, by 47 steps of Euclid: as many as 32 bits can need."""
     a, b = promote(x1, x2)
-    if a.dtype == "float32":
-        raise ValueError("gcd wants integers, and got float32")
+    if a.dtype in FLOATS:
+        raise ValueError(f"gcd wants integers, and got {a.dtype}")
     a, b = math.abs(cast(a, "int32")), math.abs(cast(b, "int32"))
     for _ in range(47):
         done = math.equal(b, 0)
@@ -188,7 +189,7 @@ def gcd(x1: Any, x2: Any) -> Any:
 def saturate_cast(x: Any, dtype: Any) -> Any:
     """x in another dtype, moved to that dtype's nearest value where it does not fit."""
     ends = {"uint8": (0, 255), "int32": (-(2**31), 2**31 - 128), "uint32": (0, 2**32 - 256)}
-    if str(dtype) in ends and convert_to_node(x).dtype == "float32":
+    if str(dtype) in ends and convert_to_node(x).dtype in FLOATS:
         x = math.clip(x, *(float(end) for end in ends[str(dtype)]))
     elif str(dtype) == "uint8":
         x = math.clip(x, 0, 255)

@@ -14,6 +14,12 @@ HELPERS: dict[str, str] = {
     "mg_isfinite": (
         "fn mg_isfinite(x: f32) -> bool { return (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u; }"
     ),
+    # What half precision cannot hold is infinite, whichever way the driver rounds.
+    "mg_half": (
+        "fn mg_half(x: f32) -> f16 {"
+        " return f16(select(x, x * mg_from_bits(0x7f000000u), abs(x) >= 65520.0)); }"
+    ),
+    "mg_rounded": "fn mg_rounded(x: f32) -> f32 { return f32(mg_half(x)); }",
     "mg_max": (
         "fn mg_max(a: f32, b: f32) -> f32 { return select(select(b, a, a > b), a, mg_isnan(a)); }"
     ),

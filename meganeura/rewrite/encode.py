@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Graph, Node, Shape
 from meganeura.ops.registry import REGISTRY
 from meganeura.rewrite.rules.rule import COLUMNS, constructor
@@ -23,8 +24,9 @@ Row = tuple[Any, ...]
 
 #: dtype -> dtypes that hold each of its values exactly.
 LOSSLESS = {
-    "bool": ("uint8", "int32", "uint32", "float32"),
-    "uint8": ("int32", "uint32", "float32"),
+    "bool": ("uint8", "int32", "uint32", "float16", "float32"),
+    "uint8": ("int32", "uint32", "float16", "float32"),
+    "float16": ("float32",),
 }
 
 #: Tables about kinds and attributes: name -> egglog declaration.
@@ -153,8 +155,10 @@ class Encoded:
         """Operations on constants are computed now: numbers by any pointwise operation, literals
         by movement, which is exact. The result is one more form of the node's class."""
         if node.op == "constant":
-            wide = np.float64 if node.dtype == "float32" else node.dtype
-            self._values[i] = np.asarray(node.attributes["value"], wide)
+            wide = np.float64 if node.dtype in FLOATS else node.dtype
+            value = node.attributes["value"]
+            value = _half(value) if node.dtype == "float16" else value
+            self._values[i] = np.asarray(value, wide)
             return
         if node.op == "literal":
             self._values[i] = REGISTRY[node.op].reference(**node.attributes)
@@ -169,8 +173,8 @@ class Encoded:
             return
         with np.errstate(all="ignore"):
             value = np.asarray(REGISTRY[node.op].reference(*inputs, **node.attributes))
-        if node.dtype == "float32" and not exact:
-            if not _representable(float(value)):
+        if node.dtype in FLOATS and not exact:
+            if not _representable(float(value), node.dtype):
                 return
             attributes: dict[str, Any] = {"value": float(value), "dtype": node.dtype}
         elif not node.shape:
@@ -285,9 +289,15 @@ def _plain(value: Any) -> bool:
     return abs(int(value)) < 2**53
 
 
-def _representable(value: float) -> bool:
-    """Whether float32 holds it without overflow or loss of digits."""
-    return value == 0 or 1e-37 < abs(value) < 1e38
+def _representable(value: float, dtype: str) -> bool:
+    """Whether the dtype holds it without overflow or loss of digits."""
+    low, high = (1e-4, 6e4) if dtype == "float16" else (1e-37, 1e38)
+    return value == 0 or low < abs(value) < high
+
+
+def _half(value: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float16(value))
 
 
 _CONVERT = {"f64": float, "i64": int, "String": str}
@@ -301,5 +311,7 @@ def restored(op: str, columns: dict[str, Any], rest: tuple[tuple[str, Any], ...]
             attributes[name] = bool(columns[name])
     if op == "constant" and "value" not in dict(rest):
         dtype = attributes["dtype"]
-        attributes["value"] = {"float32": float, "bool": bool}.get(dtype, int)(columns["value"])
+        attributes["value"] = {"float32": float, "float16": float, "bool": bool}.get(dtype, int)(
+            columns["value"]
+        )
     return attributes

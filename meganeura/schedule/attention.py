@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import LEAVES, Graph, Node
 from meganeura.ops.registry import REGISTRY, make
 from meganeura.schedule.plan import Limits
@@ -90,7 +91,9 @@ def _softmax_of(weights: Node, readers: Counter[int]) -> Node | None:
     """x, where these are the weights softmax(x) along the last dimension, and nothing else uses
     them or what they are made of."""
     p = weights
-    while p.op == "reshape" and readers[id(p)] == 1 and p.inputs[0].shape[-1:] == p.shape[-1:]:
+    while readers[id(p)] == 1 and (
+        p.op == "cast" or (p.op == "reshape" and p.inputs[0].shape[-1:] == p.shape[-1:])
+    ):
         p = p.inputs[0]
     if p.op != "divide" or readers[id(p)] != 1:
         return None
@@ -120,7 +123,7 @@ def _scores_of(x: Node, readers: Counter[int]) -> tuple[Node, list[Node]] | None
             return None
         if n is not x and readers[id(n)] != 1:
             return None
-        large = [y for y in n.inputs if y.size == x.size and y.dtype == "float32"]
+        large = [y for y in n.inputs if y.size == x.size and y.dtype in FLOATS]
         products = [y for y in large if _leads_to_product(y, x.size)]
         if len(products) != 1 or (products[0].op == "matmul" and readers[id(products[0])] != 1):
             return None

@@ -10,6 +10,7 @@ from meganeura.schedule.kernels import Draft, MapDraft, depends
 from meganeura.schedule.plan import Limits
 from meganeura.schedule.row_kernels import RowDraft
 from meganeura.schedule.template_kernels import AttendDraft, TemplateDraft
+from meganeura.schedule.writer import widens
 
 #: What recomputing an element costs, in simple operations.
 _COST = {"random_bits": 60, "power": 16, "gelu": 16, "erf": 12, "divide": 3, "sqrt": 3, "rsqrt": 3}
@@ -123,7 +124,7 @@ def _keep_within_bindings(
 def _operand_base(x: Node) -> Node:
     """What a template's operand is a view of; the operand itself where it is no simple view."""
     base, pads, reshapes = x, 0, 0
-    while base.op in _VIEWS:
+    while base.op in _VIEWS or widens(base):
         pads += base.op == "pad"
         reshapes += base.op == "reshape"
         base = base.inputs[0]

@@ -111,6 +111,8 @@ class Draft:
         self.positions[id(node)] = lanes[0][0]
         if node.dtype == "bool":
             lanes = tuple((at, f"select(0u, 1u, {value})") for at, value in lanes)
+        elif node.dtype == "float16":
+            lanes = tuple((at, f"mg_half({value})") for at, value in lanes)
         # after all reads of the scope: a state may be read by one output and written by another
         quads = [quad_of(at) for at, _ in lanes]
         if quads[0] is not None and quads == [(quads[0][0], e) for e in range(4)]:

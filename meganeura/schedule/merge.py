@@ -110,7 +110,9 @@ def _text(
         functions, body, workgroups = _side_by_side(parts, most_workgroups)
     size = ", ".join(map(str, parts[0][0]))
     inner = "\n".join([*declarations, functions])
-    text = f"""{helpers_for(inner + body)}
+    helpers = helpers_for(inner + body)
+    enable = "enable f16;\n" if re.search(r"\bf16\b", helpers + inner) else ""
+    text = f"""{enable}{helpers}
 {inner}
 @compute @workgroup_size({size})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) local: vec3<u32>,

@@ -60,7 +60,11 @@ class Plan:
     statistics: dict[str, Any] = field(default_factory=dict)
 
 
+#: Bytes of an element on the device where they are not 4.
+BYTES = {"uint8": 1, "float16": 2}
+
+
 def storage_bytes(count: int, dtype: str) -> int:
-    """Bytes that a tensor takes on the device: bool as u32, four bytes of uint8 to a word, at least 16."""
-    size = -(-count // 4) * 4 if dtype == "uint8" else 4 * count
+    """Bytes that a tensor takes on the device: bool as u32, all in multiples of 16."""
+    size = count * BYTES.get(dtype, 4)
     return max(16, -(-size // 16) * 16)

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Graph, Node
+from meganeura.ops.nodes import cast, reshape
 from meganeura.ops.registry import make
 from meganeura.schedule.plan import Limits
 
@@ -124,7 +126,7 @@ def _split(node: Node, limits: Limits) -> Node | None:
 
     Each has a fixed order, so the result does not depend on timing.
     """
-    if node.op not in _NEUTRAL or node.dtype not in ("float32",):
+    if node.op not in _NEUTRAL or node.dtype not in FLOATS:
         return None
     (x,) = node.inputs
     axes = node.attributes["axes"]
@@ -144,6 +146,7 @@ def _split(node: Node, limits: Limits) -> Node | None:
     lengths = [x.shape[i] for i in kept]
     # What varies fastest in memory stays last, so that neighbouring threads read neighbours.
     order = (*kept, *axes) if along else (*axes, *kept)
+    x = cast(x, "float32")  # what the chunks give is kept as it is added up
     flat = make("transpose", x, axes=order) if order != tuple(range(x.ndim)) else x
     flat = make("reshape", flat, shape=(*lengths, length) if along else (length, *lengths))
     if each * chunks != length:
@@ -164,7 +167,7 @@ def _split(node: Node, limits: Limits) -> Node | None:
     total = make(node.op, partial, axes=(at,), keepdims=False)
     for made in (flat, partial, total):
         made.scope = node.scope
-    return total if total.shape == node.shape else make("reshape", total, shape=node.shape)
+    return cast(reshape(total, node.shape), node.dtype)
 
 
 def _split_kernel_gradient(node: Node, limits: Limits) -> Node | None:
@@ -179,4 +182,4 @@ def _split_kernel_gradient(node: Node, limits: Limits) -> Node | None:
         return None
     made = make("conv_kernel_gradient_parts", *node.inputs, **node.attributes, parts=parts)
     made.scope = node.scope
-    return make("sum", made, axes=(0,), keepdims=False)
+    return cast(make("sum", made, axes=(0,), keepdims=False), node.dtype)

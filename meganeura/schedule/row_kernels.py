@@ -13,7 +13,7 @@ from meganeura.schedule.index import Index
 from meganeura.schedule.kernels import Draft, Materialised, compute
 from meganeura.schedule.plan import Limits
 from meganeura.schedule.templates.base import ceil_div, fold_workgroups
-from meganeura.schedule.writer import Bindings, Unfusable, Writer
+from meganeura.schedule.writer import Bindings, Unfusable, Writer, computed
 
 #: reduction: (start, fold a and b)
 _FOLDS: dict[str, tuple[dict[str, str], Callable[[str, str, str], str]]] = {
@@ -246,11 +246,15 @@ class RowDraft(Draft):
     def _name(self, node: Node) -> str:
         return f"acc{next(i for i, n in enumerate(self.outputs) if n is node)}"
 
+    def _dtype(self, node: Node) -> str:
+        """In which dtype a reduction adds up or compares."""
+        return computed(node.inputs[0].dtype)
+
     def _kind(self, node: Node) -> str:
         return WGSL_TYPES[node.inputs[0].dtype]
 
     def _declare(self, writer: Writer, node: Node, stage: int) -> None:
-        name, dtype = self._name(node), node.inputs[0].dtype
+        name, dtype = self._name(node), self._dtype(node)
         if node.op in ("argmax", "argmin"):
             start = _FOLDS["max" if node.op == "argmax" else "min"][0][dtype]
             writer.lines += [f"var {name} = {start};", f"var {name}_at = {self.length}u;"]
@@ -264,15 +268,17 @@ class RowDraft(Draft):
             if id(x) not in loop.local or id(x) in loop.given
             else compute(loop, x, place)
         )
+        dtype = self._dtype(node)
         if node.op in ("argmax", "argmin"):
-            test = f"{name}_at == {self.length}u || ({better(node.op, x.dtype, name, value)})"
+            value = loop.kept(x, value)
+            test = f"{name}_at == {self.length}u || ({better(node.op, dtype, name, value)})"
             loop.lines.append(f"if ({test}) {{ {name} = {value}; {name}_at = k; }}")
         else:
-            loop.lines.append(f"{name} = {_FOLDS[node.op][1](name, value, x.dtype)};")
+            loop.lines.append(f"{name} = {_FOLDS[node.op][1](name, value, dtype)};")
 
     def _across(self, writer: Writer, node: Node, lanes: int, shared: set[str]) -> None:
         """Combine the lanes' results in a fixed tree."""
-        name, kind, dtype = self._name(node), self._kind(node), node.inputs[0].dtype
+        name, kind, dtype = self._name(node), self._kind(node), self._dtype(node)
         store = "u32" if kind == "bool" else kind
         shared.add(store)
         memory = f"shared_{store}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node
 from meganeura.ops.fused import ACTIVATIONS
 from meganeura.ops.pointwise import WGSL_TYPES
@@ -65,7 +66,7 @@ class TemplateDraft(Draft):
             x = self.inputs[operand]
             found = (a for a in (x.ndim - 1, x.ndim - 2) if a >= 0 and self._quads(x, a))
             last = x.ndim - 1
-            default = last if x.dtype == "float32" and x.shape[last] % 4 == 0 else None
+            default = last if x.dtype in FLOATS and x.shape[last] % 4 == 0 else None
             self._axes[operand] = next(found, default)
         return self._axes[operand]
 
@@ -86,7 +87,7 @@ class TemplateDraft(Draft):
         return self._known_quads[key]
 
     def _find_quads(self, x: Node, axis: int) -> tuple[Node, Index] | None:
-        if x.dtype != "float32" or x.shape[axis] % 4 or x.size == 0:
+        if x.dtype not in FLOATS or x.shape[axis] % 4 or x.size == 0:
             return None
         places = []
         for e in range(4):
@@ -173,8 +174,8 @@ class TemplateDraft(Draft):
             return self._packed_quad(bindings, operand, axis, source, position)
         self.operands.add(id(source))
         bindings.quads.add(id(source))
-        body = f"let q = c{axis} / 4u; return {bindings.name(source)}q[{position.text()}];"
-        return f"fn load4_{operand}({parameters}) -> vec4<f32> {{ {body} }}"
+        body = f"return vec4<f32>({bindings.name(source)}q[{position.text()}]);"
+        return f"fn load4_{operand}({parameters}) -> vec4<f32> {{ let q = c{axis} / 4u; {body} }}"
 
     def _packed_quad(
         self, bindings: Bindings, operand: int, axis: int, source: Node, position: Index

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node
 from meganeura.ops.pointwise import WGSL_TYPES
 from meganeura.ops.registry import REGISTRY
@@ -19,7 +20,9 @@ from meganeura.schedule import packed
 from meganeura.schedule.index import Index
 from meganeura.schedule.quads import quad_of
 
-STORAGE = {"float32": "f32", "int32": "i32", "uint32": "u32", "uint8": "u32", "bool": "u32"}
+STORAGE = {
+    "float32": "f32", "float16": "f16", "int32": "i32", "uint32": "u32", "uint8": "u32", "bool": "u32",
+}  # fmt: skip
 
 
 #: What `literal` writes for finite numbers and truth values.
@@ -67,12 +70,17 @@ def view(
             at = tuple(at[i] for i in np.argsort(x.attributes["axes"]))
         elif x.op == "broadcast_to":
             at = broadcast(at, x.inputs[0].shape)
-        elif x.op == "recompute":
+        elif x.op == "recompute" or widens(x):
             pass
         else:
             return None
         x = x.inputs[0]
     return x, ix.ravel(at, x.shape)
+
+
+def widens(x: Node) -> bool:
+    """Whether `x` is a half-precision value in single precision, which it has when it is read anyway."""
+    return x.op == "cast" and x.dtype == "float32" and x.inputs[0].dtype == "float16"
 
 
 class Writer:
@@ -161,11 +169,15 @@ class Writer:
             reads.add(ix.mul(first, 4))
             self.bindings.quads.add(id(node))
             element = f"{self.let(f'{name}q[{self._index(first)}]')}.{'xyzw'[lane]}"
+            if node.dtype == "float16":
+                return self.let(f"f32({element})")
             return self.let(f"({element} != 0u)" if node.dtype == "bool" else element)
         reads.add(position)
         text = self._index(position)
         if node.dtype == "uint8":
             return self.let(f"(({name}[{text} >> 2u] >> (({text} & 3u) * 8u)) & 255u)")
+        if node.dtype == "float16":
+            return self.let(f"f32({name}[{text}])")
         return self.let(f"({name}[{text}] != 0u)" if node.dtype == "bool" else f"{name}[{text}]")
 
     def _index(self, position: Index) -> str:
@@ -174,15 +186,26 @@ class Writer:
 
     def _pointwise(self, node: Node, at: tuple[Index, ...]) -> str:
         operands = [self.value(x, broadcast(at, x.shape)) for x in node.inputs]
+        if (
+            node.dtype not in FLOATS
+        ):  # what is decided by a number is decided by the one that is kept
+            operands = [self.kept(x, v) for x, v in zip(node.inputs, operands, strict=True)]
         if all(_LITERAL.fullmatch(text) for text in operands):
             operands = [self.variable(text) for text in operands]
         wgsl = REGISTRY[node.op].wgsl
         if callable(wgsl):
-            text = wgsl(operands, [x.dtype for x in node.inputs], node)
+            text = wgsl(operands, [computed(x.dtype) for x in node.inputs], node)
         else:
             assert wgsl is not None
             text = wgsl.format(*operands)
         return self.let(text)
+
+    def kept(self, node: Node, value: str) -> str:
+        """A value as memory would give it back: registers hold more digits than half precision."""
+        loaded = self.bindings.materialised(node) and id(node) not in self.given
+        if node.dtype != "float16" or loaded:
+            return value
+        return self.let(f"mg_rounded({value})")
 
     # --- movement ------------------------------------------------------------------------------
 
@@ -291,6 +314,11 @@ class Writer:
         return self.let(f"mg_philox({words[0]}, {words[1]}, {ix.ravel(at, node.shape).text()})")
 
 
+def computed(dtype: str) -> str:
+    """The dtype in which values of another one are computed with."""
+    return "float32" if dtype == "float16" else dtype
+
+
 def broadcast(at: Sequence[Index], shape: Sequence[int]) -> tuple[Index, ...]:
     """The coordinates of an operand that NumPy broadcasts to where `at` points."""
     inner = at[len(at) - len(shape) :] if shape else ()
@@ -305,7 +333,8 @@ def literal(value: Any, dtype: str) -> str:
         return f"{int(value)}i" if int(value) > -(2**31) else "(-2147483647i - 1i)"
     if dtype in ("uint32", "uint8"):
         return f"{int(value)}u"
-    number = float(np.float32(value))
+    with np.errstate(over="ignore"):
+        number = float(np.dtype(dtype).type(value))
     if not math.isfinite(number):
         (bits,) = struct.unpack("<I", struct.pack("<f", number))
         return f"mg_from_bits({bits:#x}u)"

@@ -16,6 +16,7 @@ class NumpyBackend:
     """Handles are arrays that the backend owns."""
 
     name = "numpy"
+    half = True
 
     def upload(self, array: np.ndarray) -> np.ndarray:
         return np.array(array, copy=True)

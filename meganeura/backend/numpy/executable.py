@@ -105,7 +105,8 @@ def distinct(graph: Graph) -> tuple[list[Node], dict[int, Node]]:
 class NumpyExecutable:
     """Evaluates the graph as it was written, with each operation's NumPy reference.
 
-    `floating` "float64" computes every float32 node in double precision, for tests.
+    Half precision is how values are kept: references get float32, and their result is rounded.
+    `floating` "float64" computes every float in double precision, for tests.
     """
 
     def __init__(self, graph: Graph, floating: str = "float32"):
@@ -131,10 +132,14 @@ class NumpyExecutable:
         self.seconds = time.perf_counter() - start
 
     def _dtype(self, node: Node) -> str:
-        return self.floating if node.dtype == "float32" else node.dtype
+        if node.dtype == "float32" or (node.dtype == "float16" and self.floating == "float64"):
+            return self.floating
+        return node.dtype
 
     def _compute(self, node: Node, values: dict[int, np.ndarray]) -> np.ndarray:
         arrays = [values[id(x)] for x in node.inputs]
+        if REGISTRY[node.op].kind != "movement":
+            arrays = [a.astype(np.float32) if a.dtype == np.float16 else a for a in arrays]
         result = REGISTRY[node.op].reference(*arrays, **node.attributes)
         return np.asarray(result, dtype=self._dtype(node))
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from meganeura import config
+from meganeura.backend.base import no_half
 from meganeura.backend.wgpu.device import Device, DeviceError, NoAdapterError
 from meganeura.backend.wgpu.executor import Pipelines, WgpuExecutable
 from meganeura.backend.wgpu.memory import GpuBuffer, Pool, from_storage, to_storage
@@ -19,7 +20,7 @@ from meganeura.backend.wgpu.stream import Stream
 from meganeura.graph.node import Graph
 from meganeura.schedule import cache, schedule
 from meganeura.schedule.budget import check_budget
-from meganeura.schedule.plan import Plan, storage_bytes
+from meganeura.schedule.plan import BYTES, Plan, storage_bytes
 
 __all__ = ["DeviceError", "NoAdapterError", "WgpuBackend"]
 
@@ -34,6 +35,7 @@ class WgpuBackend:
         self.stream = Stream(self.device.handle)
         self.pool = Pool(self.device.handle, self.stream)
         self.limits = self.device.limits
+        self.half = self.device.half
         self._pipelines: dict[bool, Pipelines] = {}
         if os.environ.get("MEGANEURA_QUIET", "0") != "1":
             print(f"meganeura: computing on {self.describe()}", flush=True)
@@ -68,7 +70,7 @@ class WgpuBackend:
         self, arrays: Sequence[tuple[GpuBuffer, Sequence[int], str]]
     ) -> list[np.ndarray]:
         """Several arrays with one wait."""
-        sizes = [math.prod(shape) * (1 if dtype == "uint8" else 4) for _, shape, dtype in arrays]
+        sizes = [math.prod(shape) * BYTES.get(dtype, 4) for _, shape, dtype in arrays]
         data = self.stream.read(
             (h.gpu, size) for (h, _, _), size in zip(arrays, sizes, strict=True)
         )
@@ -85,6 +87,8 @@ class WgpuBackend:
     def compile(self, graph: Graph, optimize: bool = True) -> WgpuExecutable:
         """Optimise and schedule, or find the plan on disk; then make the pipelines."""
         start = time.perf_counter()
+        if not self.half and any(n.dtype == "float16" for n in graph.nodes()):
+            raise ValueError(no_half(self.describe()))
         name = cache.key(graph.key(), self.limits, optimize) if cache.folder() is not None else ""
         known = cache.load(name) if name else None
         if known is not None:

@@ -92,11 +92,13 @@ class Device:
             for n in _WANTED
             if n in limits
         }
-        features = [f for f in ("timestamp-query",) if f in self.adapter.features]
+        features = [f for f in ("timestamp-query", "shader-f16") if f in self.adapter.features]
         with quiet():
             self.handle = self.adapter.request_device_sync(
                 required_limits=wanted, required_features=features
             )
+        #: Whether kernels may read and write half precision.
+        self.half = "shader-f16" in features
         self.software = self.adapter.info["adapter_type"] == "CPU"
         #: What there is for buffers; 0 where nobody says.
         self.memory_bytes = _host_memory() if self.software else 0

@@ -13,6 +13,7 @@ from meganeura.schedule.templates.base import (
     template,
 )
 from meganeura.schedule.templates.convolution import _join, _names, digits
+from meganeura.schedule.writer import computed
 
 _ZERO = {"float32": "0.0", "int32": "0i", "uint32": "0u"}
 
@@ -27,7 +28,7 @@ def scatter_add(context: Context) -> KernelBody:
     body = f"""let e = {flat} * 64u + thread;
 if (e >= {count}u) {{ return; }}
 {digits("e", node.shape, ["row", *rest])}
-var total = {_ZERO[node.dtype]};
+var total = {_ZERO[computed(node.dtype)]};
 for (var s = 0u; s < {indices.shape[0]}u; s++) {{
 if ({context.load(0)}(s) == i32(row)) {{ total += {context.load(1)}({_join("s", rest)}); }}
 }}
