@@ -12,6 +12,7 @@ import registry_checks as checks
 
 from meganeura.graph.node import Graph, Node
 from meganeura.ops.registry import make
+from meganeura.schedule.templates import product as products
 from meganeura.schedule.templates import tiles
 
 pytest.importorskip("wgpu")
@@ -53,6 +54,22 @@ def test_blocks(
 @pytest.mark.parametrize("shape", [(1, 64, 96), (2, 77, 33), (3, 160, 20), (1, 1030, 50)])
 def test_a_few_rows(backend: Any, shape: tuple[int, int, int], turned: bool) -> None:
     product(backend, *shape, False, turned)
+
+
+@pytest.fixture(scope="module")
+def software() -> Iterator[Any]:
+    yield from checks.wgpu_backend()
+
+
+@pytest.mark.parametrize("size", sorted({size for _, size in products._REGISTERS}))
+def test_registers_of_software_devices(
+    software: Any, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not software.limits.software:
+        pytest.skip("the adapter is a GPU")
+    monkeypatch.setattr(products, "_REGISTERS", ((0, size),))
+    product(software, 69, 77, 19, False, True)  # few tiles, in groups of 8, and edges on both sides
+    product(software, 530, 261, 3, True, False)  # groups of 32
 
 
 def test_the_choice_respects_the_device(backend: Any) -> None:

@@ -57,31 +57,35 @@ def _reduced(p: Product, limits: Limits) -> KernelBody:
     return KernelBody((lanes, 1, 1), (x, y, p.batch), declarations, body)
 
 
+#: Outputs of one invocation on a software device, rows and columns, by the multiplications of the product
+#: from which on they pay: there a load takes as long as a dozen multiplications, and more outputs share
+#: it, but drivers need twice as long for each next kernel (1, 2 and 4 seconds for a convnet's step).
+_REGISTERS = ((1 << 25, (8, 16)), (1 << 23, (8, 8)), (0, (4, 8)))
+
+
 def _registers(p: Product) -> KernelBody:
-    tm, tn = (4, 8) if p.n >= 8 else (8, 4)
+    work = p.batch * p.m * p.n * p.k
+    fitting = (tile for least, tile in _REGISTERS if work >= least and 4 * p.n >= 3 * tile[1])
+    tm, tn = next(fitting, (8, 4))
     rows, columns = ceil_div(p.m, tm), ceil_div(p.n, tn)
-    threads = 32
-    declare = [f"var c{i}_{j} = vec4<f32>();" for i in range(tm) for j in range(tn // 4)]
+    # Lanes of one vector unit are one workgroup where there are few: each processor takes whole groups.
+    threads = 32 if rows * columns * p.batch >= 2048 else 8
+    quads = tn // 4
+    declare = [f"var c{i}_{j} = vec4<f32>();" for i in range(tm) for j in range(quads)]
     declare += [f"let m{i} = min(row0 + {i}u, {p.m - 1}u);" for i in range(tm)]
     declare += [f"let n{j} = min(column0 + {j}u, {p.n - 1}u);" for j in range(tn)]
     multiply = []
-    for j in range(tn // 4):
+    for j in range(quads):
         parts = ", ".join(f"fetch_b(batch, k, n{4 * j + q})" for q in range(4))
         multiply.append(f"let b{j} = vec4<f32>({parts});")
     for i in range(tm):
         multiply.append(f"let a{i} = fetch_a(batch, m{i}, k);")
-        multiply += [f"c{i}_{j} = fma(vec4<f32>(a{i}), b{j}, c{i}_{j});" for j in range(tn // 4)]
-    store = []
-    for i in range(tm):
-        inner = [
-            f"if (column0 + {j}u < {p.n}u) "
-            f"{{ put(batch, row0 + {i}u, column0 + {j}u, c{i}_{j // 4}.{'xyzw'[j % 4]}); }}"
-            for j in range(tn)
-        ]
-        store += [f"if (row0 + {i}u < {p.m}u) {{", *inner, "}"]
+        multiply += [f"c{i}_{j} = fma(vec4<f32>(a{i}), b{j}, c{i}_{j});" for j in range(quads)]
+    gather = [f"c[{i * quads + j}] = c{i}_{j};" for i in range(tm) for j in range(quads)]
     body = shader(
-        "product_registers", TM=tm, TN=tn, THREADS=threads, TILES=rows * columns, COLUMNS=columns, K=p.k,
-        DECLARE="\n".join(declare), MULTIPLY="\n".join(multiply), STORE="\n".join(store),
+        "product_registers", TM=tm, TN=tn, THREADS=threads, TILES=rows * columns, COLUMNS=columns,
+        QUADS=quads, M=p.m, N=p.n, K=p.k, DECLARE="\n".join(declare), MULTIPLY="\n".join(multiply),
+        GATHER="\n".join(gather),
     )  # fmt: skip
     return KernelBody(
         (threads, 1, 1), (ceil_div(rows * columns, threads), 1, p.batch), used(p, body), body
