@@ -1,16 +1,24 @@
 """What the optimiser costs, and what it gains, on training graphs of several sizes.
 
     python bench/compile_time.py [--repeat 5] [--limit 4000]
+    python bench/compile_time.py --steps [WORKLOAD ...]
 
 Prints one line per graph: nodes before and after, e-graph, milliseconds of each stage (medians),
 microseconds per node, and the estimated cost before and after.
+
+--steps: the first training step of workloads (bench/workloads.py) from layers to plan, CPU seconds in
+new processes: without files of earlier ones, and with them (median), and whether egglog was loaded.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -123,11 +131,56 @@ GRAPHS: list[tuple[str, Callable[[], Graph]]] = [
 STAGES = ("encode", "explore", "select")
 
 
+def first_step(workload: str) -> dict[str, Any]:
+    """One process's first training step, planned for a large GPU and not run."""
+    import dispatches
+    import workloads
+
+    with dispatches.planning(dispatches.DEVICES["gpu"], keep=True), dispatches.without_values():
+        model, x, y = workloads.prepared(workload)
+        start = time.process_time()
+        model.train_on_batch(x, y)
+        seconds = time.process_time() - start
+        report = model._last_step["train"].executable.report()
+    cached = report.get("plan_from_cache", False)
+    return {"seconds": seconds, "cached": cached, "egglog": "egglog.bindings" in sys.modules}
+
+
+def first_steps(names: Sequence[str], repeat: int) -> None:
+    print(f"{'first training step':24s} {'cold, s':>8s} {'from files, s':>13s}  egglog loaded")
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            found = []
+            for _ in range(repeat + 1):
+                command = [sys.executable, __file__, "--first-step", name]
+                environment = {**os.environ, "MEGANEURA_CACHE": folder}
+                output = subprocess.run(command, env=environment, check=True, capture_output=True)
+                found.append(json.loads(output.stdout.splitlines()[-1]))
+        cold, *warm = found
+        assert not cold["cached"] and all(w["cached"] for w in warm)
+        again = statistics.median(w["seconds"] for w in warm)
+        loaded = "yes" if any(w["egglog"] for w in warm) else "no"
+        print(f"{name:24s} {cold['seconds']:8.2f} {again:13.3f}  {loaded}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "names", nargs="*", help="with --steps: workloads; SmolLM2-135M where none is named"
+    )
+    parser.add_argument(
+        "--steps", action="store_true", help="time first training steps of whole models"
+    )
+    parser.add_argument("--first-step", help=argparse.SUPPRESS)
     parser.add_argument("--repeat", type=int, default=5, help="runs of which the median is printed")
     parser.add_argument("--limit", type=int, default=10_000, help="leave out graphs of more nodes")
     arguments = parser.parse_args()
+    if arguments.first_step:
+        print(json.dumps(first_step(arguments.first_step)))
+        return
+    if arguments.steps:
+        first_steps(arguments.names or ["smollm2_s128_adam"], arguments.repeat)
+        return
     start = time.perf_counter()
     current_engine()
     print(

@@ -9,6 +9,7 @@ that stores nothing, so that neither a device nor memory for the weights is need
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from meganeura import backend as backends
 from meganeura import execution, initializers
 from meganeura.graph.node import Graph
 from meganeura.rewrite import optimise
-from meganeura.schedule import Limits, Plan, schedule
+from meganeura.schedule import Limits, Plan, cache, schedule
 
 #: A software adapter as CI has one, a large GPU, and the least that WebGPU promises.
 DEVICES = {
@@ -72,8 +73,9 @@ class PlanningBackend:
 
     name = "planning"
 
-    def __init__(self, limits: Limits):
-        self.limits = limits
+    def __init__(self, limits: Limits, keep: bool = False):
+        """`keep` True finds plans on disk and leaves them there, as the GPU's backend does."""
+        self.limits, self.keep = limits, keep
 
     def upload(self, array: np.ndarray) -> Any:
         return array.shape, str(array.dtype)
@@ -93,6 +95,11 @@ class PlanningBackend:
     def compile(self, graph: Graph, optimize: bool = True) -> _Planned:
         start = time.process_time()
         report: dict[str, Any] = {}
+        name = cache.name_of(graph, self.limits, optimize) if self.keep else None
+        known = None if name is None else cache.load(name)
+        if known is not None:
+            plan, report = known
+            return _Planned(graph, plan, {**report, "plan_from_cache": True})
         ready = graph
         if optimize:
             ready, report = optimise(graph)
@@ -100,7 +107,10 @@ class PlanningBackend:
         plan = schedule(ready, self.limits)
         report["optimise_cpu"] = optimised - start
         report["schedule_cpu"] = time.process_time() - optimised
-        return _Planned(graph, plan, {**report, **plan.statistics})
+        report |= plan.statistics
+        if name is not None:
+            cache.save(name, plan, report)
+        return _Planned(graph, plan, report)
 
     def synchronize(self) -> None:
         pass
@@ -110,21 +120,28 @@ class PlanningBackend:
 
 
 @contextmanager
-def planning(limits: Limits) -> Iterator[PlanningBackend]:
-    """Inside, everything is compiled for these limits and nothing runs."""
-    before = backends._current
-    backends._current = found = PlanningBackend(limits)
+def planning(limits: Limits, keep: bool = False) -> Iterator[PlanningBackend]:
+    """Inside, everything is compiled for these limits and nothing runs; without files of earlier
+    processes, unless `keep` is True."""
+    before, chosen = backends._current, os.environ.get("MEGANEURA_CACHE")
+    backends._current = found = PlanningBackend(limits, keep)
+    if not keep:
+        os.environ["MEGANEURA_CACHE"] = "0"
     execution.clear_cache()
     try:
         yield found
     finally:
         backends._current = before
+        if chosen is not None:
+            os.environ["MEGANEURA_CACHE"] = chosen
+        elif not keep:
+            del os.environ["MEGANEURA_CACHE"]
         execution.clear_cache()
 
 
 @contextmanager
-def _without_values() -> Iterator[None]:
-    """Initial values are drawn by the host: here they are zeros that take no memory."""
+def without_values() -> Iterator[None]:
+    """Initial values are drawn by the host: here they are zeros, which take no memory before they are read."""
     kinds, waiting = [], [initializers.Initializer]
     while waiting:
         kind = waiting.pop()
@@ -141,12 +158,12 @@ def _without_values() -> Iterator[None]:
 
 
 def _zeros(self: Any, shape: Sequence[int], dtype: Any = None) -> np.ndarray:
-    return np.broadcast_to(np.zeros((), dtype or "float32"), tuple(shape))
+    return np.zeros(tuple(shape), dtype or "float32")
 
 
 def planned(workload: str, kinds: Sequence[str], limits: Limits) -> dict[str, _Planned]:
     """The plan of each kind of step ("train", "predict") of a workload."""
-    with planning(limits), _without_values():
+    with planning(limits), without_values():
         model, x, y = workloads.prepared(workload)
         found = {}
         for kind in kinds:

@@ -81,7 +81,7 @@ class Variable(Operand):
             value = initializer
         array = dtypes.as_array(value)
         if dtype is not None:
-            array = array.astype(dtypes.standardize(dtype))
+            array = array.astype(dtypes.standardize(dtype), copy=False)
         if shape is not None and tuple(shape) != array.shape:
             raise ValueError(
                 f"variable {name!r}: the initial value has the shape {array.shape}, expected {tuple(shape)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +54,8 @@ class Node(Operand):
 
     def attribute_key(self) -> tuple[tuple[str, Any], ...]:
         """The attributes as one hashable value."""
-        return tuple(sorted(self.attributes.items()))
+        items = self.attributes.items()
+        return tuple(sorted(items)) if len(items) > 1 else tuple(items)
 
     def __repr__(self) -> str:
         attributes = ", ".join(f"{k}={v!r}"[:60] for k, v in sorted(self.attributes.items()))
@@ -62,21 +63,26 @@ class Node(Operand):
         return f"<Node {self.op}({inputs}) {attributes} {self.dtype}{list(self.shape)}>"
 
 
-def topological(roots: Iterable[Node]) -> list[Node]:
-    """Every node that the roots need, each after its inputs. Iterative: any depth works."""
+def topological(roots: Iterable[Node], known: Collection[int] = ()) -> list[Node]:
+    """Every node that the roots need, each after its inputs. Iterative: any depth works.
+
+    known: the ids of nodes that are left out, with what only they need
+    """
     order: list[Node] = []
-    done: set[int] = set()
-    stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(list(roots))]
+    done: set[int] = set(known)
+    stack = list(roots)[::-1]
     while stack:
-        node, expanded = stack.pop()
+        node = stack[-1]
         if id(node) in done:
+            stack.pop()
             continue
-        if expanded:
+        waiting = [x for x in node.inputs if id(x) not in done]
+        if waiting:
+            stack += waiting[::-1]
+        else:
             done.add(id(node))
             order.append(node)
-        else:
-            stack.append((node, True))
-            stack.extend((x, False) for x in reversed(node.inputs) if id(x) not in done)
+            stack.pop()
     return order
 
 
@@ -93,6 +99,7 @@ class Graph:
     outputs: list[Node]
     states: list[Node] = field(default_factory=list)
     updates: dict[int, Node] = field(default_factory=dict)
+    _key: tuple[Any, ...] | None = field(default=None, repr=False, compare=False)
 
     @property
     def roots(self) -> list[Node]:
@@ -107,7 +114,13 @@ class Graph:
 
     def key(self) -> tuple[Any, ...]:
         """A hashable value that is equal for two graphs exactly when they compute the same thing
-        in the same way: structure, attributes, constants, shapes, dtypes, roots."""
+        in the same way: structure, attributes, constants, shapes, dtypes, roots. It is worked out
+        once, so a graph whose key was asked for does not change any more."""
+        if self._key is None:
+            self._key = self._found_key()
+        return self._key
+
+    def _found_key(self) -> tuple[Any, ...]:
         leaves = {id(n): ("input", i) for i, n in enumerate(self.inputs)}
         leaves |= {id(n): ("state", i) for i, n in enumerate(self.states)}
         number: dict[int, int] = {}

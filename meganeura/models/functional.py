@@ -67,7 +67,8 @@ class Functional(Model):
     @property
     def _layers(self) -> list[Layer]:
         own = self.layers
-        return [*own, *(x for x in super()._layers if not any(x is o for o in own))]
+        known = set(map(id, own))
+        return [*own, *(x for x in super()._layers if id(x) not in known)]
 
     @property
     def inputs(self) -> list[KerasTensor]:

@@ -27,11 +27,20 @@ def is_tensor(value: Any) -> bool:
 
 def any_of(kinds: type | tuple[type, ...], tree: Any) -> bool:
     """Whether a leaf of nested lists, tuples and dicts is an instance of `kinds`."""
-    if isinstance(tree, (list, tuple)):
-        return any(any_of(kinds, x) for x in tree)
-    if isinstance(tree, dict):
-        return any(any_of(kinds, x) for x in tree.values())
+    if isinstance(tree, (list, tuple, dict)):
+        for x in tree.values() if isinstance(tree, dict) else tree:
+            if any_of(kinds, x):
+                return True
+        return False
     return isinstance(tree, kinds)
+
+
+def _any_argument(kinds: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """`any_of` for the arguments of a call: every operation asks, so most answers come at once."""
+    for x in (*args, *kwargs.values()):
+        if isinstance(x, kinds) or (isinstance(x, (list, tuple, dict)) and any_of(kinds, x)):
+            return True
+    return False
 
 
 def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -89,12 +98,22 @@ def promote(*values: Any, floating: bool = False) -> list[Node]:
     `floating` True makes that dtype a float (for divide, exp, mean, ...): float16 where a tensor is of
     it and none is float32, else float32.
     """
-    strong = [v for v in values if not isinstance(v, (bool, int, float))]
-    nodes = {id(v): convert_to_node(v) for v in strong}
-    beside = dtypes.result_type(*(n.dtype for n in nodes.values())) if nodes else None
-    scalars = [v for v in values if isinstance(v, (bool, int, float))]
-    found = [dtypes.python_dtype(v, beside) for v in scalars] + ([beside] if beside else [])
-    dtype = dtypes.floating(beside) if floating else dtypes.result_type(*found)
+    nodes: dict[int, Node] = {}
+    scalars = []
+    for value in values:
+        if isinstance(value, (bool, int, float)):
+            scalars.append(value)
+        elif id(value) not in nodes:
+            nodes[id(value)] = convert_to_node(value)
+    found = [n.dtype for n in nodes.values()]
+    beside = dtypes.result_type(*found) if found else None
+    if floating:
+        dtype = dtypes.floating(beside)
+    elif scalars:
+        own = [dtypes.python_dtype(v, beside) for v in scalars]
+        dtype = dtypes.result_type(*found, *own)
+    else:
+        dtype = dtypes.result_type(*found)
     result = []
     for value in values:
         node = nodes[id(value)] if id(value) in nodes else trace.constant(value, dtype)
@@ -107,11 +126,11 @@ def operation(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if any_of(KerasTensor, (args, kwargs)):
+        if _any_argument(KerasTensor, args, kwargs):
             if symbolic.handler is None:
                 raise RuntimeError("the functional API is not loaded; import meganeura")
             return symbolic.handler(call, args, kwargs)
-        if trace.current() is not None or any_of(Node, (args, kwargs)):
+        if trace.current() is not None or _any_argument(Node, args, kwargs):
             return function(*args, **kwargs)
         return _compute(function, args, kwargs)
 

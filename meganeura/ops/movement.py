@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def _normal(random: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def _reshape_infer(x: Node, shape: Shape) -> tuple[Shape, str]:
-    if int(np.prod(shape, dtype=np.int64)) != x.size or any(n < 0 for n in shape):
+    if math.prod(shape) != x.size or (shape and min(shape) < 0):
         raise ValueError(f"reshape: {x.size} elements of shape {x.shape} do not fit {tuple(shape)}")
     return tuple(shape), x.dtype
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,9 +22,12 @@ Rule = Callable[[Node, Node], Node]
 # --- shape and dtype rules ---------------------------------------------------------------------
 
 
+_broadcast = functools.lru_cache(4096)(np.broadcast_shapes)
+
+
 def broadcast_shapes(*nodes: Node, what: str) -> Shape:
     try:
-        return np.broadcast_shapes(*(n.shape for n in nodes))
+        return _broadcast(*[n.shape for n in nodes])
     except ValueError:
         shapes = " and ".join(str(n.shape) for n in nodes)
         raise ValueError(f"{what}: shapes {shapes} cannot be broadcast together") from None

@@ -94,7 +94,7 @@ class Encoded:
         """`opaque` nodes are leaves, whatever they are made of."""
         self.interner = Interner()
         cut = {id(n) for n in opaque}
-        self.order = graph.nodes() if not cut else _order(graph, cut)
+        self.order = order_of(graph, cut)
         self.position = {id(n): i for i, n in enumerate(self.order)}
         self.tables: dict[str, list[Row]] = defaultdict(list)
         self.rows: list[tuple[str, Row] | None] = []
@@ -254,21 +254,23 @@ class Encoded:
                     )
 
 
-def _order(graph: Graph, cut: set[int]) -> list[Node]:
+def order_of(graph: Graph, cut: Collection[int]) -> list[Node]:
     """The nodes that the roots need when those of `cut` are leaves, each after its inputs."""
     order: list[Node] = []
     done: set[int] = set()
-    stack = [(root, False) for root in reversed(graph.roots)]
+    stack = graph.roots[::-1]
     while stack:
-        node, expanded = stack.pop()
+        node = stack[-1]
         if id(node) in done:
+            stack.pop()
             continue
-        if expanded or id(node) in cut:
+        waiting = [] if id(node) in cut else [x for x in node.inputs if id(x) not in done]
+        if waiting:
+            stack += waiting[::-1]
+        else:
             done.add(id(node))
             order.append(node)
-        else:
-            stack.append((node, True))
-            stack.extend((x, False) for x in reversed(node.inputs) if id(x) not in done)
+            stack.pop()
     return order
 
 

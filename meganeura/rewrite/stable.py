@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from meganeura.graph.node import Graph, Node
 from meganeura.rewrite.decode import class_costs, class_kinds, rebuilt
-from meganeura.rewrite.encode import Encoded
+from meganeura.rewrite.encode import Encoded, order_of
 from meganeura.rewrite.engine import current_engine
+from meganeura.rewrite.remembered import remembered
 from meganeura.rewrite.select import Problem, cheapest
 
 #: Without one of these there is nothing to do.
@@ -26,13 +27,18 @@ def stable(outputs: Sequence[Node], keep: Sequence[Node] = ()) -> list[Node]:
     needs no change stays the same node.
     """
     graph = Graph([], list(outputs))
-    encoded = Encoded(graph, opaque=keep)
-    if not any(n.op in _TRIGGERS for n in encoded.order):
+    order = order_of(graph, {id(n) for n in keep})
+    if not any(n.op in _TRIGGERS for n in order):
         return list(outputs)
+    return remembered("stable", order, keep, outputs, lambda: _found(graph, keep))
+
+
+def _found(graph: Graph, keep: Sequence[Node]) -> list[Node]:
+    encoded = Encoded(graph, opaque=keep)
     found = current_engine(stable=True).explore(encoded)
     costs = class_costs(found, class_kinds(found, encoded))
     children = [[n.children for n in nodes] for nodes in found.classes]
-    roots = [found.of[encoded.position[id(n)]] for n in outputs]
+    roots = [found.of[encoded.position[id(n)]] for n in graph.outputs]
     problem = Problem(children, costs, roots)
     choice = cheapest(problem, fixed=found.written)
     if any(choice[root] < 0 for root in roots):

@@ -89,14 +89,14 @@ class WgpuBackend:
         start = time.perf_counter()
         if not self.half and any(n.dtype == "float16" for n in graph.nodes()):
             raise ValueError(no_half(self.describe()))
-        name = cache.key(graph.key(), self.limits, optimize) if cache.folder() is not None else ""
-        known = cache.load(name) if name else None
+        name = cache.name_of(graph, self.limits, optimize)
+        known = None if name is None else cache.load(name)
         if known is not None:
             plan, report = known
             report["plan_from_cache"] = True
         else:
             plan, report = self._plan(graph, optimize)
-            if name:
+            if name is not None:
                 cache.save(name, plan, report)
         report.update(backend=self.name, device=self.describe())
         check_budget(plan, config.memory_bytes() or self.device.memory_bytes)
