@@ -152,7 +152,7 @@ class Variable(Operand):
         array = dtypes.as_array(value.numpy() if hasattr(value, "numpy") else value)
         if array.shape != self.shape:
             self._refuse(array.shape)
-        self.backend.write(self.handle, array.astype(self.dtype))
+        self.backend.write(self.handle, array.astype(self.dtype, copy=False))
         return self
 
     def _refuse(self, shape: tuple[int, ...]) -> Any:

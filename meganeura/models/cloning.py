@@ -139,9 +139,7 @@ def parts(model: Any) -> tuple[Any, ...]:
             kind: Any = thing if inspect.isfunction(thing) else type(thing)
             if thing is not None and not _is_ours(kind):
                 custom[kind.__name__] = kind
-    values = [
-        v.packed() if isinstance(v, PackedVariable) else v.numpy() for v in model.variables
-    ]
+    values = [v.packed() if isinstance(v, PackedVariable) else v.numpy() for v in model.variables]
     optimizer = model.optimizer if compiled is not None else None
     slots = (
         [v.numpy() for v in optimizer.variables]
@@ -194,6 +192,8 @@ def _pack_as(model: Any, values: list[Any]) -> None:
         if isinstance(value, Packed)
     }
     for layer in model._flatten_layers() if formats else ():
-        kind = formats.get(id(getattr(layer, layer._table))) if isinstance(layer, Packable) else None
+        kind = (
+            formats.get(id(getattr(layer, layer._table))) if isinstance(layer, Packable) else None
+        )
         if kind is not None:
             layer.quantize(kind)

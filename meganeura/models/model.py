@@ -180,14 +180,14 @@ class Model(Trainer, Layer):
     def save_weights(
         self, filepath: str | os.PathLike[str], overwrite: bool = True, max_shard_size: Any = None
     ) -> None:
-        """Save the weights, and the optimizer's state, to a `.weights.h5` file of Keras 3's layout."""
+        """Save the weights, and the optimizer's state, to a `.weights.h5` file of Keras 3's layout.
+
+        A name in `.npz` or `.safetensors` holds the weights alone, under their paths; with
+        `max_shard_size`, in gigabytes or as "500MB", safetensors go to several files and an index.
+        """
         from meganeura import saving
 
-        if max_shard_size is not None:
-            raise ValueError(
-                "save_weights: max_shard_size is not offered; one file holds all weights"
-            )
-        saving.save_weights(self, filepath, overwrite)
+        saving.save_weights(self, filepath, overwrite, max_shard_size)
 
     def load_weights(
         self, filepath: str | os.PathLike[str], skip_mismatch: bool = False, **kwargs: Any

@@ -1,26 +1,30 @@
 """The safetensors format: a JSON header with names, dtypes, shapes and offsets, then raw little-endian data.
 
-Files are memory-mapped and read one tensor at a time, so that loading needs host memory for the
-largest tensor only. The header is checked completely before anything is read: sizes, overlaps,
-gaps, duplicate names. Format: https://huggingface.co/docs/safetensors.
+Tensors are read one at a time, when they are asked for, a few megabytes at once, and each value goes
+straight to where it is wanted, so that loading needs host memory for the largest tensor only. (A mapped
+file would count as the process's memory for as long as it is open.) The header is checked completely
+before anything is read: sizes, overlaps, gaps, duplicate names. Format: https://huggingface.co/docs/safetensors.
 """
 
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import struct
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from meganeura.saving.atomic import atomic_path
 from meganeura.saving.safe_h5 import DamagedFileError
+from meganeura.saving.safetensors_writer import save_safetensors as save_safetensors
 
 LARGEST_HEADER = 100 << 20
+
+#: Bytes of a file that are read at once.
+BLOCK = 4 << 20
 
 #: File dtype -> (NumPy dtype of the bytes, dtype handed out). bfloat16 has no NumPy type.
 _DTYPES: dict[str, tuple[str, str]] = {
@@ -48,25 +52,49 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
     def __init__(self, path: str | os.PathLike[str], half: bool = False):
         self.path = Path(path)
         self._half = half
-        size = self.path.stat().st_size
-        with self.path.open("rb") as file:
-            prefix = file.read(8)
-            if len(prefix) < 8:
-                raise self._damaged(f"has {size} bytes, too few for a header")
-            (length,) = struct.unpack("<Q", prefix)
-            if length > min(LARGEST_HEADER, size - 8):
-                raise self._damaged(f"declares a header of {length} bytes in a file of {size}")
-            try:
-                header = json.loads(file.read(length), object_pairs_hook=self._unique)
-            except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-                raise self._damaged(f"has a header that is not JSON ({error})") from error
-            if not isinstance(header, dict):
-                raise self._damaged("has a header that is not a JSON object")
-            metadata = header.pop("__metadata__", None) or {}
-            self.metadata: dict[str, str] = {str(k): str(v) for k, v in dict(metadata).items()}
-            self._start = 8 + length
-            self._entries = self._check(header, size - self._start)
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._lock = threading.Lock()
+        self._file = self.path.open("rb", buffering=0)
+        try:
+            self._read_header()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _read_header(self) -> None:
+        size = os.fstat(self._file.fileno()).st_size
+        prefix = self._file.read(8) or b""
+        if len(prefix) < 8:
+            raise self._damaged(f"has {size} bytes, too few for a header")
+        (length,) = struct.unpack("<Q", prefix)
+        if length > min(LARGEST_HEADER, size - 8):
+            raise self._damaged(f"declares a header of {length} bytes in a file of {size}")
+        text = bytearray(length)
+        self._fill(memoryview(text), 8, "its header")
+        try:
+            header = json.loads(text.decode("utf-8"), object_pairs_hook=self._unique)
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, DamagedFileError):
+                raise
+            raise self._damaged(f"has a header that is not JSON ({error})") from error
+        if not isinstance(header, dict):
+            raise self._damaged("has a header that is not a JSON object")
+        metadata = header.pop("__metadata__", None) or {}
+        if not isinstance(metadata, dict):
+            raise self._damaged("has a __metadata__ that is not a table of texts")
+        self.metadata: dict[str, str] = {str(k): str(v) for k, v in metadata.items()}
+        self._start = 8 + length
+        self._entries = self._check(header, size - self._start)
+
+    def _fill(self, view: memoryview, position: int, what: str) -> None:
+        """Read bytes of the file from this position on, all that the view has room for."""
+        with self._lock:
+            self._file.seek(position)
+            done = 0
+            while done < len(view):
+                count = self._file.readinto(view[done:])
+                if not count:
+                    raise self._damaged(f"ends within {what}; it was cut off while it was read")
+                done += count
 
     def _damaged(self, what: str) -> DamagedFileError:
         return DamagedFileError(f"{self.path} {what}; it is not a sound safetensors file")
@@ -112,22 +140,63 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
         return entries
 
     def __getitem__(self, name: str) -> np.ndarray:
+        out = np.empty(self.shape(name), self.dtype(name))
+        self.read_into(name, out)
+        return out
+
+    def read_into(self, name: str, out: np.ndarray) -> None:
+        """Read a tensor into an array of its shape, which may be a transposed view and of another dtype.
+
+        No more than a block of a few megabytes lies in memory beside `out`.
+        """
+        kind, shape, begin, _ = self._entry(name)
+        if out.shape != shape:
+            raise ValueError(f"{name!r} has the shape {shape}, and was to be read into {out.shape}")
+        self._read(name, kind, self._start + begin, out)
+
+    def _read(self, name: str, kind: str, position: int, out: np.ndarray) -> None:
+        size = np.dtype(_DTYPES[kind][0]).itemsize
+        row = size * int(np.prod(out.shape[1:], dtype=np.int64))
+        if out.ndim > 1 and row > BLOCK:
+            for i in range(len(out)):
+                self._read(name, kind, position + i * row, out[i])
+        elif row * (len(out) if out.ndim else 1) > BLOCK:
+            step = max(1, BLOCK // row)
+            for i in range(0, len(out), step):
+                self._read(name, kind, position + i * row, out[i : i + step])
+        else:
+            block = np.empty(out.shape, _DTYPES[kind][0])
+            self._fill(
+                block.data.cast("B") if block.size else memoryview(b""), position, repr(name)
+            )
+            out[...] = self._values(name, kind, block)
+
+    def _values(self, name: str, kind: str, block: np.ndarray) -> np.ndarray:
+        if kind == "BF16":
+            return (block.astype(np.uint32) << 16).view(np.float32)
+        if kind == "I64" and block.size and (block.max() >= 2**31 or block.min() < -(2**31)):
+            raise self._damaged(f"stores values in {name!r} that do not fit int32")
+        return block
+
+    def _entry(self, name: str) -> tuple[str, tuple[int, ...], int, int]:
         if name not in self._entries:
             raise KeyError(f"{self.path} has no tensor {name!r}")
-        dtype, shape, begin, _ = self._entries[name]
-        stored, given = _DTYPES[dtype]
-        count = int(np.prod(shape, dtype=np.int64))
-        array = np.frombuffer(self._map, stored, count, self._start + begin).reshape(shape)
-        if dtype == "BF16":
-            return (array.astype(np.uint32) << 16).view(np.float32)
-        if dtype == "F16" and self._half:
-            return array.copy()
-        if dtype == "I64" and count and (array.max() > 2**31 - 1 or array.min() < -(2**31)):
-            raise self._damaged(f"stores values in {name!r} that do not fit int32")
-        return array.astype(given)
+        return self._entries[name]
+
+    def dtype(self, name: str) -> str:
+        """The dtype that a tensor is given in."""
+        kind = self._entry(name)[0]
+        return "float16" if kind == "F16" and self._half else _DTYPES[kind][1]
+
+    def stored_dtype(self, name: str) -> str:
+        """The file's own word for a tensor's dtype, such as "BF16"."""
+        return self._entry(name)[0]
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._entries[name][1]
+        return self._entry(name)[1]
+
+    def __contains__(self, name: object) -> bool:  # Mapping's own would read the tensor
+        return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -136,7 +205,7 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
         return len(self._entries)
 
     def close(self) -> None:
-        self._map.close()
+        self._file.close()
 
     def __enter__(self) -> SafetensorsFile:
         return self
@@ -150,34 +219,80 @@ class ShardedSafetensors(Mapping[str, np.ndarray]):
 
     def __init__(self, index: str | os.PathLike[str], half: bool = False):
         self.path = Path(index)
-        try:
-            weight_map = json.loads(self.path.read_text("utf-8"))["weight_map"]
-            pairs = {str(k): str(v) for k, v in weight_map.items()}
-        except (KeyError, AttributeError, TypeError, ValueError) as error:
-            raise DamagedFileError(f"{self.path} is not a safetensors index: {error}") from error
-        folder = self.path.parent.resolve()
+        self._where = self._pairs()
         self._files: dict[str, SafetensorsFile] = {}
-        for name in sorted(set(pairs.values())):
-            # A shard is a plain name beside the index: nothing outside the folder is opened.
-            if Path(name).name != name or not name.endswith(".safetensors"):
-                raise DamagedFileError(f"{self.path} names the file {name!r} outside its folder")
-            if (folder / name).resolve().parent != folder and not (folder / name).exists():
-                raise DamagedFileError(f"{self.path} names the missing file {name!r}")
-            if not (folder / name).is_file():
-                raise DamagedFileError(f"{self.path} names the missing file {name!r}")
-            self._files[name] = SafetensorsFile(folder / name, half)
-        for key, name in pairs.items():
-            if key not in self._files[name]:
-                raise DamagedFileError(f"{self.path} expects {key!r} in {name}, which lacks it")
-        self._where = pairs
+        try:
+            for name in sorted(set(self._where.values())):
+                self._files[name] = SafetensorsFile(self._shard(name), half)
+            for key, name in self._where.items():
+                if key not in self._files[name]:
+                    raise self._damaged(f"expects {key!r} in {name}, which lacks it")
+        except BaseException:
+            self.close()
+            raise
 
-    def __getitem__(self, name: str) -> np.ndarray:
+    def _damaged(self, what: str) -> DamagedFileError:
+        return DamagedFileError(f"{self.path} {what}; it is not a sound safetensors index")
+
+    def _unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise self._damaged("has a name twice")
+        return found
+
+    def _pairs(self) -> dict[str, str]:
+        if self.path.stat().st_size > LARGEST_HEADER:
+            raise self._damaged(f"has {self.path.stat().st_size} bytes")
+        try:
+            text = self.path.read_text("utf-8")
+            weight_map = json.loads(text, object_pairs_hook=self._unique)["weight_map"]
+            return {str(key): str(name) for key, name in weight_map.items()}
+        except DamagedFileError:
+            raise
+        except (KeyError, AttributeError, TypeError, ValueError, RecursionError) as error:
+            raise self._damaged(f"has no readable weight_map ({error!r})") from error
+
+    def _shard(self, name: str) -> Path:
+        """The place of a shard. It is a plain name beside the index, and where that is a link, the link
+        stays in the folder or leads, as the Hugging Face cache lays its files out, to ../../blobs."""
+        if Path(name).name != name or "\\" in name or not name.endswith(".safetensors"):
+            raise self._damaged(f"names the file {name!r}, which is no plain name in its folder")
+        path = self.path.parent / name
+        if not path.is_file():
+            raise self._damaged(f"names the missing file {name!r}")
+        folder = self.path.parent.resolve()
+        allowed = [folder]
+        if folder.parent.name == "snapshots":
+            allowed.append(folder.parent.parent / "blobs")
+        if path.resolve().parent not in allowed:
+            raise self._damaged(f"names the file {name!r}, a link to a place outside its folder")
+        return path
+
+    def _file(self, name: str) -> SafetensorsFile:
         if name not in self._where:
             raise KeyError(f"{self.path} has no tensor {name!r}")
-        return self._files[self._where[name]][name]
+        return self._files[self._where[name]]
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._file(name)[name]
+
+    def read_into(self, name: str, out: np.ndarray) -> None:
+        """Read a tensor into an array of its shape, as `SafetensorsFile.read_into`."""
+        self._file(name).read_into(name, out)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._files[self._where[name]].shape(name)
+        return self._file(name).shape(name)
+
+    def dtype(self, name: str) -> str:
+        """The dtype that a tensor is given in."""
+        return self._file(name).dtype(name)
+
+    def stored_dtype(self, name: str) -> str:
+        """The file's own word for a tensor's dtype, such as "BF16"."""
+        return self._file(name).stored_dtype(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._where
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._where)
@@ -199,7 +314,12 @@ class ShardedSafetensors(Mapping[str, np.ndarray]):
 def load_safetensors(
     path: str | os.PathLike[str], half: bool = False
 ) -> SafetensorsFile | ShardedSafetensors:
-    """Open a safetensors file, a sharded index, or a folder that holds either."""
+    """Open a safetensors file, a sharded index, or a folder that holds either.
+
+    Gives a mapping from names to arrays, which reads each when it is asked for; use it as a context
+    manager. float64, float16 and bfloat16 become float32 (float16 stays with `half`), int64 int32.
+    Raises FileNotFoundError, and DamagedFileError for files that are not sound.
+    """
     path = Path(path)
     if path.is_dir():
         names = ("model.safetensors", "model.safetensors.index.json")
@@ -215,37 +335,3 @@ def load_safetensors(
     if path.suffix == ".json":
         return ShardedSafetensors(path, half)
     return SafetensorsFile(path, half)
-
-
-_WRITTEN = {"float32": "F32", "float16": "F16", "int32": "I32", "uint32": "U32",
-            "uint8": "U8", "bool": "BOOL"}  # fmt: skip
-
-
-def save_safetensors(
-    path: str | os.PathLike[str],
-    tensors: Mapping[str, Any],
-    metadata: Mapping[str, str] | None = None,
-    overwrite: bool = True,
-) -> None:
-    """Write arrays (or tensors and variables) to one safetensors file, atomically, one at a time."""
-    header: dict[str, Any] = {}
-    if metadata:
-        header["__metadata__"] = {str(k): str(v) for k, v in metadata.items()}
-    position = 0
-    for name, tensor in tensors.items():
-        dtype = str(getattr(tensor, "dtype", np.asarray(tensor).dtype))
-        if dtype not in _WRITTEN:
-            raise ValueError(
-                f"tensor {name!r} is {dtype}; safetensors files are written with {list(_WRITTEN)}"
-            )
-        shape = list(getattr(tensor, "shape", np.shape(tensor)))
-        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        offsets = [position, position + size]
-        header[name] = {"dtype": _WRITTEN[dtype], "shape": shape, "data_offsets": offsets}
-        position += size
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    with atomic_path(path, overwrite) as temporary, temporary.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for tensor in tensors.values():
-            file.write(np.ascontiguousarray(np.asarray(tensor)).tobytes())

@@ -32,7 +32,9 @@ def write_weights(model: Any, target: Any) -> None:
 def save_weights(model: Any, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
     """Save to `filepath`, which must end in `.weights.h5`; a crash never leaves half a file."""
     if not str(filepath).endswith(".weights.h5"):
-        raise ValueError(f"the name of a weights file must end in '.weights.h5', not {filepath}")
+        raise ValueError(
+            f"the name of a weights file must end in '.weights.h5', '.npz' or '.safetensors', not {filepath}"
+        )
     if not getattr(model, "built", True):
         raise ValueError(
             f"model {model.name!r} has no weights to save yet; call build(), fit(), or the model "

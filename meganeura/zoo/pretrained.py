@@ -36,39 +36,32 @@ from meganeura.zoo.unet import UNetConfig, unet
 from meganeura.zoo.vit import ClassToken, ViTConfig, siglip_tower, vit
 from meganeura.zoo.whisper import WhisperConfig, whisper, whisper_encoder
 
-Transform = Callable[[np.ndarray], np.ndarray]
+
+@dataclass(frozen=True)
+class Transform:
+    """How a stored tensor becomes a variable: `axes` gives a view of it, `offset` is added to what it holds."""
+
+    axes: Callable[[np.ndarray], np.ndarray] = lambda array: array
+    back: Callable[[np.ndarray], np.ndarray] = lambda array: array
+    offset: float = 0.0
+
+    def __call__(self, stored: np.ndarray) -> np.ndarray:
+        ours = self.axes(stored)
+        return ours + np.float32(self.offset) if self.offset else ours
+
+    def stored(self, ours: np.ndarray) -> np.ndarray:
+        """From the variable's values to those of the file."""
+        stored = self.back(ours)
+        return stored - np.float32(self.offset) if self.offset else stored
 
 
-def _same(array: np.ndarray) -> np.ndarray:
-    return array
-
-
-def _transposed(array: np.ndarray) -> np.ndarray:
-    return array.T
-
-
-def _from_zero(array: np.ndarray) -> np.ndarray:
-    """A scale that is stored as its difference from 1."""
-    return array + np.float32(1)
-
-
-def _to_zero(array: np.ndarray) -> np.ndarray:
-    return array - np.float32(1)
-
-
-def _kernel(array: np.ndarray) -> np.ndarray:
-    """(out, in, *window) -> (*window, in, out)."""
-    return np.moveaxis(array, (0, 1), (-1, -2))
-
-
-def _stored_kernel(array: np.ndarray) -> np.ndarray:
-    return np.moveaxis(array, (-1, -2), (0, 1))
-
-
-#: From stored to ours -> from ours to stored.
-_BACK: dict[Transform, Transform] = {
-    _same: _same, _transposed: _transposed, _from_zero: _to_zero, _kernel: _stored_kernel,
-}  # fmt: skip
+_same = Transform()
+_transposed = Transform(np.transpose, np.transpose)
+_from_zero = Transform(offset=1.0)  # a scale that is stored as its difference from 1
+_kernel = Transform(  # (out, in, *window) -> (*window, in, out)
+    lambda array: np.moveaxis(array, (0, 1), (-1, -2)),
+    lambda array: np.moveaxis(array, (-1, -2), (0, 1)),
+)
 
 
 #: Layer class -> {attribute of the layer: (suffix of the stored name, transform)}.
@@ -190,7 +183,18 @@ def load_weights(
             if stored is not None:
                 variable.assign_packed(stored)
                 continue
-        variable.assign(np.ascontiguousarray(transform(tensors[name])))
+        variable.assign(_read(tensors, name, transform, tuple(variable.shape)))
+
+
+def _read(tensors: Any, name: str, transform: Transform, shape: tuple[int, ...]) -> np.ndarray:
+    """A stored tensor as the variable wants it. From files that can, it is read into its place at once."""
+    read_into = getattr(tensors, "read_into", None)
+    if read_into is None:
+        return np.ascontiguousarray(transform(tensors[name]))
+    ours = np.empty(shape, "float32")
+    read_into(name, transform.back(ours))
+    ours += np.float32(transform.offset)
+    return ours
 
 
 @dataclass(frozen=True)
@@ -309,17 +313,25 @@ class _Late:
     def __init__(self, variable: Any, transform: Transform):
         self._variable, self._transform = variable, transform
         self.dtype = variable.dtype
-        self.shape = transform(np.broadcast_to(np.float32(0), variable.shape)).shape
+        self.shape = transform.back(np.broadcast_to(np.float32(0), variable.shape)).shape
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self._transform(self._variable.numpy())
+        return self._transform.stored(self._variable.numpy())
 
 
-def save_pretrained(model: Any, folder: str | os.PathLike[str], config: Any = None) -> None:
+def save_pretrained(
+    model: Any,
+    folder: str | os.PathLike[str],
+    config: Any = None,
+    dtype: str = "float32",
+    max_shard_size: int | str | None = "5GB",
+) -> None:
     """Write a model's weights as model.safetensors, under the names and in the layout of Hugging Face.
 
     config: the dictionary of its `config.json`, which is written as well; without it that of the
-    folder that the model came from. Raises ValueError where there is none, and where LoRA is not merged.
+    folder that the model came from. dtype: "float32", "float16" or "bfloat16". Weights of more than
+    `max_shard_size` go to several files with an index. Raises ValueError where there is no configuration,
+    and where LoRA is not merged.
     """
     origin = getattr(model, "folder", None)
     if config is None:
@@ -340,9 +352,8 @@ def save_pretrained(model: Any, folder: str | os.PathLike[str], config: Any = No
         )
     table = architecture(config).stored_names(model)
     Path(folder).mkdir(parents=True, exist_ok=True)
-    tensors = {
-        name: _Late(variable, _BACK[transform]) for name, (variable, transform) in table.items()
-    }
-    save_safetensors(Path(folder) / "model.safetensors", tensors, {"format": "pt"})
+    tensors = {name: _Late(variable, transform) for name, (variable, transform) in table.items()}
+    target = Path(folder) / "model.safetensors"
+    save_safetensors(target, tensors, {"format": "pt"}, True, dtype, max_shard_size)
     with atomic_path(Path(folder) / "config.json") as path:
         path.write_text(json.dumps(config, indent=2) + "\n", "utf-8")

@@ -47,9 +47,14 @@ class Renamed(Mapping[str, Any]):
         left_out = _LEFT_OUT.get(kind, ())
         kept = (name for name in tensors if not (left_out and name.startswith(left_out)))
         self._stored = {today(name, kind): name for name in kept}
+        if hasattr(tensors, "read_into"):
+            self.read_into = lambda name, out: tensors.read_into(self._stored[name], out)
 
     def __getitem__(self, name: str) -> Any:
         return self._tensors[self._stored[name]]
+
+    def __contains__(self, name: object) -> bool:  # Mapping's own would read the tensor
+        return name in self._stored
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stored)
