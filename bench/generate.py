@@ -151,7 +151,9 @@ def main() -> None:
     parser.add_argument(
         "--calls", type=int, default=20, help="training steps in each of five blocks"
     )
-    parser.add_argument("--quantize", help="a second row with weights in this format: f16, q8_0, q4_1")
+    parser.add_argument(
+        "--quantize", help="a second row with weights in this format: f16, q8_0, q4_1"
+    )
     parser.add_argument("--json", help="write the figures to this file as well")
     arguments = parser.parse_args()
     config = dataclasses.replace(SMOLLM2_135M, layers=arguments.layers)

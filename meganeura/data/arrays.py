@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from meganeura import config
 from meganeura.backend import backend_object
 from meganeura.data.batch import Batch, structured
 from meganeura.data.checks import count_of, leaves
+from meganeura.data.dataset import PyDataset
 from meganeura.ops.dispatch import map_tree
 from meganeura.tensor import to_tensor
 from meganeura.variable import Variable
@@ -95,22 +96,27 @@ def gather(nodes: list[Any], size: int, cursor: Variable) -> list[Any]:
     return [ops.take(n, index, axis=0) for n in nodes[1:]]
 
 
-class HostBatches:
-    """Arrays too large for the device, cut into batches on the host; an iterable for `Stream`."""
+class HostBatches(PyDataset):
+    """Arrays too large for the device, cut into batches on the host by a thread, ahead of the steps."""
 
     def __init__(self, data: Any, batch_size: int, shuffle: bool):
+        super().__init__(workers=1, max_queue_size=4)
         self.data = data
         self.samples = count_of(*data)
         self.batch_size, self.shuffle = batch_size, shuffle
+        self._order: np.ndarray | None = None
 
     def __len__(self) -> int:
         return -(-self.samples // self.batch_size)
 
-    def __iter__(self) -> Iterator[Any]:
-        order = np.random.permutation(self.samples) if self.shuffle else np.arange(self.samples)
-        for i in range(len(self)):
-            rows = order[i * self.batch_size : (i + 1) * self.batch_size]
-            yield map_tree(lambda v, r=rows: None if v is None else v[r], self.data)
+    def on_epoch_begin(self) -> None:
+        self._order = np.random.permutation(self.samples) if self.shuffle else None
+
+    def __getitem__(self, index: int) -> Any:
+        rows: Any = slice(index * self.batch_size, (index + 1) * self.batch_size)
+        if self._order is not None:
+            rows = self._order[rows]
+        return map_tree(lambda v: None if v is None else v[rows], self.data)
 
 
 def not_finite(arrays: list[np.ndarray]) -> str | None:

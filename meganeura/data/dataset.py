@@ -1,21 +1,22 @@
-"""PyDataset: batches by number, read ahead by threads (https://keras.io/api/utils/python_utils)."""
+"""PyDataset: batches by number, read ahead by others (https://keras.io/api/utils/python_utils)."""
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
+
+from meganeura.data.workers import Workers, workers_of
 
 
 class PyDataset:
     """Batches by number. Subclass it and define `__len__` and `__getitem__(index)`.
 
     workers:             threads that call `__getitem__` ahead of the steps; 0: none
-    use_multiprocessing: not offered; threads are used, with a warning
+    use_multiprocessing: processes instead, each with a copy of the data set, for batches that Python code makes
     max_queue_size:      how many batches they prepare at most
 
     `on_epoch_begin` and `on_epoch_end` are called around each pass over the data.
@@ -29,18 +30,22 @@ class PyDataset:
                 f"PyDataset: workers must be at least 0 and max_queue_size at least 1, got {workers} "
                 f"and {max_queue_size}"
             )
-        if use_multiprocessing:
-            warnings.warn("PyDataset: use_multiprocessing is not offered; threads are used")
         self._workers = workers
+        self._use_multiprocessing = bool(use_multiprocessing)
         self._max_queue_size = max_queue_size
 
     # A subclass may not call super().__init__, as was common with Keras 2's Sequence.
     _workers = 1
+    _use_multiprocessing = False
     _max_queue_size = 10
 
     @property
     def workers(self) -> int:
         return self._workers
+
+    @property
+    def use_multiprocessing(self) -> bool:
+        return self._use_multiprocessing
 
     @property
     def max_queue_size(self) -> int:
@@ -68,29 +73,35 @@ class PyDataset:
         """After a pass over the data."""
 
 
-def read_ahead(dataset: PyDataset, shuffle: bool) -> Iterator[Any]:
-    """The batches of one pass in order (in a new order where `shuffle`), some of them prepared ahead."""
+def read_ahead(dataset: PyDataset, shuffle: bool, workers: Workers | None = None) -> Iterator[Any]:
+    """The batches of one pass in order (in a new order where `shuffle`), some of them prepared ahead by
+    `workers`, which stay for the next pass; by ones of its own where none are given."""
     count = dataset.num_batches
     indices: Iterator[int]
     if count is None:
         indices = _forever()
     else:
         indices = iter(np.random.permutation(count).tolist() if shuffle else range(count))
-    if dataset.workers == 0:
+    own = workers_of(dataset) if workers is None else None
+    workers = workers or own
+    if workers is None:
         for i in indices:
             yield dataset[i]
         return
     waiting: deque[Future[Any]] = deque()
-    with ThreadPoolExecutor(dataset.workers, "meganeura-data") as pool:
-        try:
-            for i in indices:
-                waiting.append(pool.submit(dataset.__getitem__, i))
-                if len(waiting) >= dataset.max_queue_size:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    try:
+        workers.begin()
+        for i in indices:
+            waiting.append(workers.submit(i))
+            if len(waiting) >= dataset.max_queue_size:
+                yield workers.result(waiting.popleft())
+        while waiting:
+            yield workers.result(waiting.popleft())
+    finally:
+        for future in waiting:
+            future.cancel()
+        if own is not None:
+            own.close()
 
 
 def _forever() -> Iterator[int]:

@@ -11,6 +11,7 @@ from meganeura.data.arrays import not_finite
 from meganeura.data.batch import Batch, structured, unpack
 from meganeura.data.checks import as_arrays, class_weights, count_of
 from meganeura.data.dataset import PyDataset, read_ahead
+from meganeura.data.workers import Workers, workers_of
 from meganeura.tensor import Tensor, to_tensor
 
 #: Sets of tensors kept for reuse; data whose shapes keep changing forget the oldest.
@@ -39,6 +40,7 @@ class Stream:
         self._once = hasattr(given, "__next__")
         self._used = False
         self._iterator: Iterator[Any] | None = None
+        self._workers: Workers | None = None
         self._sets: dict[Any, list[tuple[Batch, list[Tensor]]]] = {}
         self._turn = 0
         self._held: Batch | None = None  # uploaded, and not used yet
@@ -46,7 +48,9 @@ class Stream:
 
     def _fresh(self) -> Iterator[Any]:
         if isinstance(self.given, PyDataset):
-            return read_ahead(self.given, self.shuffle)
+            if self._workers is None:
+                self._workers = workers_of(self.given)
+            return read_ahead(self.given, self.shuffle, self._workers)
         if not hasattr(self.given, "__iter__"):  # batches by number, as Keras 2's Sequence
             return (self.given[i] for i in range(len(self.given)))
         return iter(self.given)
@@ -97,8 +101,10 @@ class Stream:
             self._iterator = self._held = None
 
     def close(self) -> None:
-        # Ends the generator behind read_ahead, and with it its threads.
         self._iterator = None if not self._once else self._iterator
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
 
     def find_nan(self) -> str | None:
         return not_finite(self._last)

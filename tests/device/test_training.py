@@ -157,3 +157,31 @@ def test_dispatches_of_a_small_step(on_gpu: Any) -> None:
     report = model._last_executable().report()
     assert report["dispatches"] <= 20
     assert any("fused_matmul" in k["name"] for k in report["kernels"])
+
+
+@pytest.mark.parametrize("resident", [True, False])
+def test_bytes_stay_bytes_until_the_first_kernel(
+    on_gpu: Any, resident: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images of uint8 are uploaded and kept as such, and only a batch of them is ever in float32."""
+    written: list[int] = []
+    write = on_gpu.pool.write
+    monkeypatch.setattr(
+        on_gpu.pool,
+        "write",
+        lambda held, data: (written.append(memoryview(data).nbytes), write(held, data)),
+    )
+    monkeypatch.setitem(mg.config._settings, "resident_bytes", (1 << 30) * resident)
+    x, y = data(2048)
+    model = convnet()
+    model.fit(x, y, batch_size=64, epochs=1, verbose=0)
+    image = x[0].size
+    expected = [x.nbytes] if resident else [64 * image] * 32
+    assert [n for n in written if n >= min(expected[0], x.nbytes // 2)] == expected
+    plan = model._last_step["train"].executable.plan
+    pixels = [b for b in plan.buffers if b.role == "input" and b.dtype == "uint8"]
+    assert [b.bytes for b in pixels] == [expected[0]]
+    readers = [k for k in plan.kernels if any(b == pixels[0].id for b, _ in k.bindings)]
+    assert len(readers) == 1
+    largest = max(b.bytes for b in plan.buffers if b.role == "temporary")
+    assert largest < 4 * x.nbytes

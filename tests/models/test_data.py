@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import Any
@@ -86,10 +87,15 @@ def test_shapes_that_keep_changing_do_not_pile_up() -> None:
 def test_host_batches_shuffle_every_pass() -> None:
     batches = HostBatches((X, Y, None), 4, True)
     np.random.seed(0)
-    passes = [np.concatenate([y for _, y, _ in batches]) for _ in range(3)]
+
+    def one_pass() -> list[Any]:
+        batches.on_epoch_begin()
+        return list(read_ahead(batches, shuffle=False))
+
+    passes = [np.concatenate([y for _, y, _ in one_pass()]) for _ in range(3)]
     assert all(sorted(p) == list(range(10)) for p in passes)
     assert any(np.any(passes[0] != p) for p in passes[1:])
-    assert [len(x) for x, _, _ in batches] == [4, 4, 2]
+    assert [len(x) for x, _, _ in one_pass()] == [4, 4, 2]
 
 
 class Slow(mg.utils.PyDataset):
@@ -129,11 +135,63 @@ def test_threads_end_when_a_pass_is_left() -> None:
     assert threading.active_count() == before
 
 
+class Numbered(mg.utils.PyDataset):
+    """Tells which process made a batch, and how often the data set was changed before."""
+
+    def __init__(self, **arguments: Any):
+        super().__init__(**arguments)
+        self.changes = 0
+        self.held: Any = None
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self.held:
+            os._exit(1)
+        return index, os.getpid(), self.changes, mg.backend.backend()
+
+
+def test_processes_read_ahead_and_hear_of_changes() -> None:
+    data = Numbered(workers=2, use_multiprocessing=True)
+    stream = Stream(data)
+    processes = []
+    for changes in (0, 0, 1):
+        data.changes = changes
+        found = list(stream._fresh())
+        assert [f[0] for f in found] == [0, 1, 2, 3]
+        assert {f[2] for f in found} == {changes}
+        assert {f[3] for f in found} == {"numpy"}
+        processes.append({f[1] for f in found})
+    stream.close()
+    assert os.getpid() not in set().union(*processes)
+    assert not processes[1] & processes[2]  # those with the old copy have ended
+
+
+def test_processes_that_cannot_work_are_told_of() -> None:
+    data = Numbered(workers=1, use_multiprocessing=True)
+    data.held = threading.Lock()
+    with pytest.raises(ValueError, match="Numbered: use_multiprocessing=True copies"):
+        list(read_ahead(data, shuffle=False))
+    data.held = 2
+    with pytest.raises(RuntimeError, match="Numbered: a worker process ended"):
+        list(read_ahead(data, shuffle=False))
+
+
+def test_a_pass_that_is_left_asks_for_nothing_more() -> None:
+    data = Slow(workers=1, max_queue_size=8)
+    stream = Stream(data)
+    stream.begin()
+    iterator = stream._iterator
+    assert iterator is not None and next(iterator) == 0
+    iterator.close()  # type: ignore[attr-defined]
+    stream.close()
+    assert data.ahead <= 2
+
+
 def test_what_pydataset_refuses() -> None:
     with pytest.raises(ValueError, match="workers must be at least 0"):
         mg.utils.PyDataset(workers=-1)
-    with pytest.warns(UserWarning, match="use_multiprocessing is not offered"):
-        mg.utils.PyDataset(use_multiprocessing=True)
     with pytest.raises(NotImplementedError, match="must define __len__"):
         len(mg.utils.PyDataset())
 

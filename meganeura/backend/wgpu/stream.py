@@ -13,14 +13,17 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 #: Dispatches in one submission at most: the first one after the device was waited for, when it stands idle,
 #: and the later ones, of which each has twice as many. Handing over costs as much as some dispatches do; very
 #: long submissions make some systems reset the driver.
 FIRST_SUBMISSION = 16
 LARGEST_SUBMISSION = 128
 
-#: Kept for reading back; larger reads use a buffer of their own.
-_STAGING_BYTES = 1 << 20
+#: What is read back goes through a buffer that grows to the largest read of these sizes, and is kept; larger
+#: reads use a buffer of their own.
+_STAGING_BYTES = (1 << 20, 64 << 20)
 _READABLE = 0x0001 | 0x0008  # MAP_READ | COPY_DST
 
 #: pipeline, bind group, workgroups: one dispatch
@@ -119,13 +122,16 @@ class Stream:
         self._lib.wgpuDevicePoll(self.device._internal, True, self._ffi.NULL)
         self._most = FIRST_SUBMISSION
 
-    def read(self, parts: Iterable[tuple[Any, int]]) -> list[bytes]:
-        """The first bytes of each of several buffers, with one copy to the host and one wait."""
+    def read(self, parts: Iterable[tuple[Any, int]]) -> list[np.ndarray]:
+        """The first bytes of each of several buffers, with one copy to the host and one wait.
+
+        Parts are views of the bytes of all, or copies where the others would keep much memory in use.
+        """
         parts = list(parts)
         sizes = [-(-size // 8) * 8 for _, size in parts]
         total = sum(sizes)
         if not total:
-            return [b"" for _ in parts]
+            return [np.empty(0, np.uint8) for _ in parts]
         with self.lock:
             self.flush()
             staging = self._take_staging(total)
@@ -144,18 +150,23 @@ class Stream:
         found = []
         at = 0
         for (_, size), padded in zip(parts, sizes, strict=True):
-            found.append(whole[at : at + size])
+            part = whole[at : at + size]
+            found.append(part if 2 * size > total else part.copy())
             at += padded
         return found
 
     def _take_staging(self, size: int) -> Any:
-        if size > _STAGING_BYTES:
+        least, most = _STAGING_BYTES
+        if size > most:
             return self.device.create_buffer(size=size, usage=_READABLE)
-        if self._staging is None:
-            self._staging = self.device.create_buffer(size=_STAGING_BYTES, usage=_READABLE)
+        if self._staging is None or self._staging.size < size:
+            if self._staging is not None:
+                self._staging.destroy()
+            grown = max(least, 1 << (size - 1).bit_length())
+            self._staging = self.device.create_buffer(size=grown, usage=_READABLE)
         return self._staging
 
-    def _map(self, staging: Any, size: int) -> bytes:
+    def _map(self, staging: Any, size: int) -> np.ndarray:
         lib = self._lib
         raw = staging._internal
         self._status.clear()
@@ -171,7 +182,9 @@ class Stream:
             )
         pointer = lib.wgpuBufferGetConstMappedRange(raw, 0, size)
         try:
-            return bytes(self._ffi.buffer(pointer, size))
+            whole = np.empty(size, np.uint8)
+            self._ffi.memmove(self._ffi.from_buffer(whole), pointer, size)
+            return whole
         finally:
             lib.wgpuBufferUnmap(raw)
 
