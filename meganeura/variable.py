@@ -108,7 +108,7 @@ class Variable(Operand):
     @property
     def nbytes(self) -> int:
         """Bytes on the device."""
-        return self.size * (1 if self.dtype == "uint8" else 4)
+        return self.size * (4 if self.dtype == "bool" else np.dtype(self.dtype).itemsize)
 
     @property
     def value(self) -> Node | Tensor:

@@ -5,7 +5,7 @@ if (flat >= ${COUNT}u) { return; }
 let row = flat / ${N}u;
 let column = flat % ${N}u;
 var total = 0.0;
-for (var k = 0u; k < ${K}u; k++) {
-total = fma(fetch_a(batch, row, k), fetch_b(batch, k, column), total);
+for (var k = 0u; k < ${K}u; k += ${STEP}u) {
+${ADD}
 }
 put(batch, row, column, total);

@@ -8,7 +8,7 @@ if (flat >= ${TILES}u) { return; }
 let row0 = (flat / ${COLUMNS}u) * ${TM}u;
 let column0 = (flat % ${COLUMNS}u) * ${TN}u;
 ${DECLARE}
-for (var k = 0u; k < ${K}u; k++) {
+for (var k = 0u; k < ${K}u; k += ${TERMS}u) {
 ${MULTIPLY}
 }
 var c: array<vec4<f32>, ${TM} * ${TN} / 4>;

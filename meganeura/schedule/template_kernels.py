@@ -70,6 +70,12 @@ class TemplateDraft(Draft):
             self._axes[operand] = next(found, default)
         return self._axes[operand]
 
+    def packed(self, operand: int) -> bool:
+        """Whether quads of the operand are unpacked from a packed table."""
+        axis = self.vector_axis(operand)
+        found = self._quads(self.inputs[operand], axis) if axis is not None else None
+        return found is not None and not self.materialised(found[0])
+
     def _computes_quads(self, text: str, operand: int) -> bool:
         axis = self._axes.get(operand)
         return (

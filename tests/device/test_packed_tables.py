@@ -56,7 +56,15 @@ class Case:
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(
     ("rows", "outputs", "inputs"),
-    [(1, 96, 64), (1, 3, 320), (3, 50, 96), (9, 70, 32), (70, 132, 96)],
+    [
+        (1, 96, 64),
+        (1, 3, 320),
+        (3, 50, 96),
+        (9, 70, 32),
+        (70, 132, 96),
+        (1, 1601, 128),
+        (2, 3075, 160),  # a few rows, several columns to a lane
+    ],
 )
 def test_products(backend: Any, name: str, rows: int, outputs: int, inputs: int) -> None:
     case = Case(name, outputs, inputs)

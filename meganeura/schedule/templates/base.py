@@ -30,6 +30,7 @@ class Context(Protocol):
     def load(self, operand: int) -> str: ...
     def vector_axis(self, operand: int) -> int | None: ...
     def load4(self, operand: int) -> str: ...
+    def packed(self, operand: int) -> bool: ...
 
     store: str
     vector_store: bool
@@ -87,6 +88,8 @@ class Product:
     b_along_columns: bool = True
     a_vector: bool = False
     b_vector: bool = False
+    #: whether four neighbours of `b` are few bytes
+    b_packed: bool = False
     #: statements that define `terms`, where some products of the batch have none: 0 or k
     terms: str = ""
 

@@ -50,5 +50,6 @@ def matmul(context: Context) -> KernelBody:
         count, m, n, k, functions,
         a_along_terms=last_a != ta, b_along_columns=last_b != tb,
         a_vector=along_a is not None, b_vector=along_b is not None,
+        b_packed=context.packed(1),
     )  # fmt: skip
     return lower(product, context.limits)

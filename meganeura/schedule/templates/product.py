@@ -36,8 +36,19 @@ def _block(p: Product, limits: Limits) -> KernelBody:
 def _direct(p: Product, limits: Limits) -> KernelBody:
     count, threads = p.m * p.n, 64
     x, y = fold(ceil_div(count, threads), limits)
-    body = shader("product_direct", ROW=x, THREADS=threads, COUNT=count, N=p.n, K=p.k)
+    add = "total = fma(fetch_a(batch, row, k), fetch_b(batch, k, column), total);"
+    if _dots(p):
+        add = "total += dot(fetch_a4(batch, row, k), fetch_b4(batch, k, column));"
+    body = shader(
+        "product_direct", ROW=x, THREADS=threads, COUNT=count, N=p.n, K=p.k,
+        STEP=4 if _dots(p) else 1, ADD=add,
+    )  # fmt: skip
     return KernelBody((threads, 1, 1), (x, y, p.batch), used(p, body), body)
+
+
+def _dots(p: Product) -> bool:
+    """Whether four neighbouring terms of a row and of a column are read at once."""
+    return p.b_vector and not p.b_along_columns and p.a_vector and p.a_along_terms
 
 
 def _reduced(p: Product, limits: Limits) -> KernelBody:
@@ -63,10 +74,34 @@ def _reduced(p: Product, limits: Limits) -> KernelBody:
 _REGISTERS = ((1 << 25, (8, 16)), (1 << 23, (8, 8)), (0, (4, 8)))
 
 
+def _multiply(tm: int, tn: int, four: bool) -> list[str]:
+    """One term of tm x tn outputs, or four."""
+    quads = range(tn // 4)
+    if four:
+        lines = [f"let b{j} = fetch_b4(batch, k, n{j});" for j in range(tn)]
+        for i in range(tm):
+            lines.append(f"let a{i} = fetch_a4(batch, m{i}, k);")
+            for j in quads:
+                parts = ", ".join(f"dot(a{i}, b{4 * j + q})" for q in range(4))
+                lines.append(f"c{i}_{j} += vec4<f32>({parts});")
+        return lines
+    lines = []
+    for j in quads:
+        parts = ", ".join(f"fetch_b(batch, k, n{4 * j + q})" for q in range(4))
+        lines.append(f"let b{j} = vec4<f32>({parts});")
+    for i in range(tm):
+        lines.append(f"let a{i} = fetch_a(batch, m{i}, k);")
+        lines += [f"c{i}_{j} = fma(vec4<f32>(a{i}), b{j}, c{i}_{j});" for j in quads]
+    return lines
+
+
 def _registers(p: Product) -> KernelBody:
     work = p.batch * p.m * p.n * p.k
     fitting = (tile for least, tile in _REGISTERS if work >= least and 4 * p.n >= 3 * tile[1])
     tm, tn = next(fitting, (8, 4))
+    unpacking = p.b_packed and _dots(p)  # four values cost little more than one
+    if unpacking:
+        tm, tn = _REGISTERS[-1][1] if p.n >= 8 else (8, 4)
     rows, columns = ceil_div(p.m, tm), ceil_div(p.n, tn)
     # Lanes of one vector unit are one workgroup where there are few: each processor takes whole groups.
     threads = 32 if rows * columns * p.batch >= 2048 else 8
@@ -74,18 +109,11 @@ def _registers(p: Product) -> KernelBody:
     declare = [f"var c{i}_{j} = vec4<f32>();" for i in range(tm) for j in range(quads)]
     declare += [f"let m{i} = min(row0 + {i}u, {p.m - 1}u);" for i in range(tm)]
     declare += [f"let n{j} = min(column0 + {j}u, {p.n - 1}u);" for j in range(tn)]
-    multiply = []
-    for j in range(quads):
-        parts = ", ".join(f"fetch_b(batch, k, n{4 * j + q})" for q in range(4))
-        multiply.append(f"let b{j} = vec4<f32>({parts});")
-    for i in range(tm):
-        multiply.append(f"let a{i} = fetch_a(batch, m{i}, k);")
-        multiply += [f"c{i}_{j} = fma(vec4<f32>(a{i}), b{j}, c{i}_{j});" for j in range(quads)]
     gather = [f"c[{i * quads + j}] = c{i}_{j};" for i in range(tm) for j in range(quads)]
     body = shader(
         "product_registers", TM=tm, TN=tn, THREADS=threads, TILES=rows * columns, COLUMNS=columns,
-        QUADS=quads, M=p.m, N=p.n, K=p.k, DECLARE="\n".join(declare), MULTIPLY="\n".join(multiply),
-        GATHER="\n".join(gather),
+        QUADS=quads, M=p.m, N=p.n, K=p.k, TERMS=4 if unpacking else 1, DECLARE="\n".join(declare),
+        MULTIPLY="\n".join(_multiply(tm, tn, unpacking)), GATHER="\n".join(gather),
     )  # fmt: skip
     return KernelBody(
         (threads, 1, 1), (ceil_div(rows * columns, threads), 1, p.batch), used(p, body), body
