@@ -11,8 +11,6 @@ from meganeura.models.operation import leaves
 from meganeura.ops.dispatch import map_tree
 
 _WIDTH, _WIDTH_CONNECTED = 88, 108
-#: Bytes of one element; 4 for all others.
-_BYTES = {"bool": 1, "uint8": 1}
 
 
 def summary_text(
@@ -166,7 +164,7 @@ def _totals(model: Any) -> list[str]:
 
 def _total(what: str, variables: Sequence[Any]) -> str:
     count = sum(v.size for v in variables)
-    size = sum(v.size * _BYTES.get(v.dtype, 4) for v in variables)
+    size = sum(v.size if v.dtype == "bool" else v.nbytes for v in variables)
     return f" {what} params: {count:,} ({readable_bytes(size)})"
 
 

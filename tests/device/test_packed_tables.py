@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 import registry_checks as checks
 
+import meganeura as mg
+from meganeura import backend as backends
 from meganeura.graph.node import Graph, Node
 from meganeura.ops.nodes import transpose
 from meganeura.ops.registry import make
 from meganeura.quantization.formats import FORMATS, pack, unpack
+from meganeura.quantization.variable import PackedVariable
+from meganeura.zoo.llama import LlamaConfig, llama
 
 pytest.importorskip("wgpu")
 
@@ -130,3 +134,35 @@ def test_a_table_that_is_read_often_is_not_expanded(backend: Any) -> None:
     for _ in range(12):
         value = np.tanh(value @ case.table.T)
     np.testing.assert_allclose(found, value, rtol=1e-3, atol=1e-3)
+
+
+CONFIG = LlamaConfig(
+    vocabulary=96, width=64, layers=1, heads=4, kv_heads=2, head_width=16, inner=128, tied_head=True
+)  # fmt: skip
+
+
+def quantised(name: str) -> Any:
+    mg.utils.set_random_seed(5)
+    model = llama(CONFIG)
+    model.quantize(name)
+    return model
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_generation(backend: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokens that NumPy gives; and a token reads the packed words, and no other copy of a table."""
+    monkeypatch.setattr(backends, "_current", backends._choose("numpy"))
+    expected = quantised(name).generate([[3, 7, 1], [9, 2, 4]], 10)
+    monkeypatch.setattr(backends, "_current", backend)
+    model = quantised(name)
+    found = model.generate([[3, 7, 1], [9, 2, 4]], 10)
+    np.testing.assert_array_equal(found, expected)
+    tables = [w for w in model.weights if isinstance(w, PackedVariable)]
+    smallest = min(t.size for t in tables)
+    plan = model._generation[1]._step.executable.plan
+    words = [b for b in plan.buffers if b.role == "state" and b.dtype == "uint32" and b.bytes > 16]
+    assert sum(4 * int(np.prod(b.shape)) for b in words) == sum(t.nbytes for t in tables)
+    caches = model._generation[1].decoding.bytes
+    for b in plan.buffers:
+        if b.dtype == "float32":  # activations, norms and caches, all smaller than a table
+            assert b.bytes < 4 * smallest or (b.role == "state" and b.bytes <= caches), b

@@ -238,6 +238,22 @@ def test_safetensors(tmp_path: Path) -> None:
         mg.models.from_pretrained(tmp_path / "exact", quantize="stored")
 
 
+def test_onnx_has_no_packed_weights(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    model = net()
+    model.quantize("q8_0")
+    with pytest.raises(ValueError, match="'dequantize' of .*first has no form in ONNX"):
+        model.export(tmp_path / "m.onnx")
+
+
+def test_the_summary_tells_bytes_as_they_lie() -> None:
+    model, lines = net(), []
+    model.quantize("q4_1")
+    model.summary(print_fn=lines.append)
+    held = sum(w.nbytes for w in model.weights)
+    assert f"({held / 1024:.2f} KB)" in "".join(lines)
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 def test_copies_are_packed_alike(copied: Any) -> None:
     model, (x, _) = net(), data()
