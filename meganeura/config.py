@@ -23,8 +23,10 @@ def floatx() -> str:
 
 
 def set_floatx(value: str) -> None:
-    if value != "float32":
-        raise ValueError(f"floatx {value!r} is not offered; computation is in 'float32'")
+    """The dtype of inputs, layers, losses and metrics that are not given one: "float32" or "float16"."""
+    if value not in ("float32", "float16"):
+        raise ValueError(f"floatx {value!r} is not offered; use 'float32' or 'float16'")
+    _settings["floatx"] = value
 
 
 def epsilon() -> float:

@@ -1,4 +1,4 @@
-"""keras.mixed_precision: the names of dtype policies in Keras 2's scripts. Computing is in float32."""
+"""keras.mixed_precision: the names of dtype policies in Keras 2's scripts."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from meganeura import dtypes
+from meganeura.autocast import as_read, autocast
 from meganeura.backend import backend_object
 from meganeura.graph import trace
 from meganeura.graph.node import Node
@@ -55,8 +56,11 @@ class Variable(Operand):
     """A named array on the device that graphs read and update in place.
 
     Inside a trace it stands for the node of its current value, and `assign` records an update;
-    outside it is a concrete array. `path` is unique within a model, as in Keras.
+    outside it is a concrete array. With `autocast` a layer that computes in half precision reads it
+    so. `path` is unique within a model, as in Keras.
     """
+
+    autocast = True
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class Variable(Operand):
         path: str | None = None,
         regularizer: Callable[[Any], Any] | None = None,
         constraint: Callable[[Any], Any] | None = None,
+        autocast: bool = True,
     ):
         if callable(initializer):
             if shape is None:
@@ -96,6 +101,7 @@ class Variable(Operand):
         self.regularizer = regularizer
         self.constraint = constraint
         self.overwrite_with_gradient = False
+        self.autocast = autocast  # whether layers that compute in another dtype read it in that
 
     @property
     def ndim(self) -> int:
@@ -115,7 +121,7 @@ class Variable(Operand):
         """The node of the current value inside a trace, a Tensor (a copy) outside."""
         now = trace.current()
         if now is not None:
-            return now.read(self)
+            return as_read(self, now.read(self))
         return Tensor(self.backend.upload(self.numpy()), self.shape, self.dtype, self.backend)
 
     def numpy(self) -> np.ndarray:
@@ -163,12 +169,14 @@ class Variable(Operand):
     def assign_add(self, value: Any) -> Any:
         from meganeura import ops
 
-        return self.assign(ops.add(self, value))
+        with autocast(None):
+            return self.assign(ops.add(self, value))
 
     def assign_sub(self, value: Any) -> Any:
         from meganeura import ops
 
-        return self.assign(ops.subtract(self, value))
+        with autocast(None):
+            return self.assign(ops.subtract(self, value))
 
     def __repr__(self) -> str:
         return f"<Variable path={self.path} shape={self.shape} dtype={self.dtype}>"

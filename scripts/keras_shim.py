@@ -143,6 +143,7 @@ backend = _Backend(
     random=mg.random,
     shape=ops.shape,
     cast=ops.cast,
+    AutocastScope=mg.autocast.autocast,
     config=mg.config,
     get_keras_mask=masking.get_mask,
     set_keras_mask=masking.set_mask,

@@ -88,9 +88,9 @@ class RandomInitializer(Initializer):
 
 def _floating(initializer: Initializer, dtype: Any) -> str:
     name = dtypes.standardize(dtype or "float32")
-    if name != "float32":
+    if name not in dtypes.FLOATS:
         raise ValueError(
-            f"initializer {type(initializer).__name__} makes float32 weights, not {name}"
+            f"initializer {type(initializer).__name__} makes weights of real numbers, not of {name}"
         )
     return name
 

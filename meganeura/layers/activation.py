@@ -154,5 +154,6 @@ class Softmax(_Pointwise):
             )
         if mask.dtype != "bool":
             mask = ops.greater(ops.cast(mask, "float32"), 0.5)
-        kept = ops.where(mask, inputs, -1e9)
-        return ops.where(mask, activations.softmax(kept, self.axis), 0.0)
+        kept = ops.where(mask, ops.cast(inputs, "float32"), -1e9)  # which no half precision holds
+        weights = ops.cast(activations.softmax(kept, self.axis), inputs.dtype)
+        return ops.where(mask, weights, 0.0)

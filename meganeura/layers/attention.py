@@ -84,6 +84,7 @@ class _Attention(Settings, Layer):
             activity_regularizer=self.activity_regularizer,
             kernel_constraint=self.kernel_constraint,
             bias_constraint=self.bias_constraint,
+            dtype=self.dtype_policy,
         )
 
     @staticmethod
@@ -102,8 +103,8 @@ class _Attention(Settings, Layer):
         if self.dropout == 0 and not keep_scores and scores.ndim == 4:
             # Where a query may look at no key, every key gets the same weight.
             if mask is not None:
-                scores = ops.where(mask, scores, -1e9)
-            weights = ops.softmax(scores, axis=-1)
+                scores = ops.where(mask, ops.cast(scores, "float32"), -1e9)
+            weights = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
             return weights, weights
         weights = self._softmax(scores, mask=mask)
         if self.dropout > 0:
@@ -236,8 +237,8 @@ class MultiHeadAttention(_Attention):
         self._sum_equation = f"{scores},{source}->{queries}"
         count = len(batch) + 2 * len(axes)
         self._softmax_axes = tuple(range(count - len(axes), count))
-        self._softmax = Softmax(axis=self._softmax_axes)
-        self._dropout_layer = Dropout(self.dropout, seed=self.seed)
+        self._softmax = Softmax(axis=self._softmax_axes, dtype=self.dtype_policy)
+        self._dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
 
     def call(
         self,
@@ -356,8 +357,8 @@ class GroupedQueryAttention(_Attention):
         if self.use_gate:
             self._gate_dense = project("gate", query_shape, self.num_query_heads, "sigmoid")
         self._value_dense = project("value", value_shape, self.num_key_value_heads)
-        self._softmax = Softmax(axis=-1)
-        self._dropout_layer = Dropout(self.dropout, seed=self.seed)
+        self._softmax = Softmax(axis=-1, dtype=self.dtype_policy)
+        self._dropout_layer = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
         self._output_dense = self._project(
             "attention_output", "bthd,hdm->btm", (None, query_shape[-1]), "m"
         )

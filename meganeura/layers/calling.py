@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from meganeura import identifiers
+from meganeura.dtypes import FLOATS
 from meganeura.graph import trace
 from meganeura.graph.node import Node
-from meganeura.masking import get_mask
+from meganeura.masking import get_mask, set_mask
 from meganeura.ops.dispatch import any_of, convert_to_node, map_tree
+from meganeura.ops.elementwise import cast
 from meganeura.symbolic import KerasTensor
 from meganeura.tensor import Tensor, to_tensor
 from meganeura.variable import Variable
@@ -150,6 +152,17 @@ def as_input(value: Any) -> Any:
 def as_tensor(value: Any) -> Any:
     """Arrays as tensors of the device; everything else as it is."""
     return to_tensor(value) if isinstance(value, np.ndarray) else value
+
+
+def in_dtype(value: Any, dtype: str) -> Any:
+    """A tensor of real numbers in this dtype, with its mask; everything else as it is."""
+    if not isinstance(value, (Node, Tensor)) or value.dtype not in FLOATS or value.dtype == dtype:
+        return value
+    made = cast(value, dtype)
+    mask = get_mask(value)
+    if mask is not None:
+        set_mask(made, mask)
+    return made
 
 
 def refuse_plain_inputs(layer: Any, signature: Signature, bound: Mapping[str, Any]) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from typing import Any
 
-from meganeura import dtypes, identifiers
+from meganeura import dtype_policies, identifiers
 
 #: Keywords by which Keras 2 gave the first layer of a Sequential its input shape.
 SHAPE_KEYWORDS = (
@@ -30,8 +29,8 @@ def bound_arguments(cls: type, layer: Any, args: Any, kwargs: Any) -> dict[str, 
 def construct(cls: type, config: dict[str, Any]) -> Any:
     """`cls(**config)`, also where the constructor takes no `name`, `trainable` and `dtype`."""
     config = dict(config)
-    if isinstance(config.get("dtype"), dict):
-        config["dtype"] = config["dtype"].get("config", {}).get("name", "float32")
+    if "dtype" in config and cls.__module__ != "meganeura.layers.input_layer":
+        config["dtype"] = dtype_policies.from_file(config["dtype"])
     accepted = identifiers.argument_names(cls)
     common = ("name", "trainable", "dtype")
     set_after = {}
@@ -40,6 +39,8 @@ def construct(cls: type, config: dict[str, Any]) -> Any:
     layer = cls(**config)
     if "name" in set_after:
         layer._name = set_after["name"]
+    if "dtype" in set_after:
+        layer.dtype_policy = set_after["dtype"]
     if set_after.get("trainable") is False:
         layer.trainable = False
     return layer
@@ -51,31 +52,6 @@ def is_plain(value: Any) -> bool:
     if isinstance(value, dict):
         return all(isinstance(k, str) and is_plain(v) for k, v in value.items())
     return value is None or isinstance(value, (bool, int, float, str))
-
-
-def policy_name(dtype: Any) -> str:
-    if isinstance(dtype, dict):
-        dtype = dtype.get("config", {}).get("name", "float32")
-    name = getattr(dtype, "name", dtype) or "float32"
-    if name in ("float32", "mixed_float32"):
-        return "float32"
-    try:
-        kind = dtypes.standardize(name)
-    except ValueError:
-        kind = "float32" if "float" in str(name) else ""
-    if kind == "float32" and str(name) != "float32":
-        warnings.warn(f"dtype {name!r} is not offered; this layer computes in float32")
-    return kind or "float32"
-
-
-def policy_config() -> dict[str, Any]:
-    """The dtype policy as Keras 3 writes it."""
-    return {
-        "module": "keras",
-        "class_name": "DTypePolicy",
-        "config": {"name": "float32"},
-        "registered_name": None,
-    }
 
 
 def first_shape(given: dict[str, Any]) -> tuple[Any, ...] | None:

@@ -85,11 +85,11 @@ class ConvLSTMCell(LSTMCell):
         self.built = True
 
     def get_initial_state(self, batch_size: int) -> list[Any]:
-        return [ops.zeros((batch_size, *self._space, self.filters), "float32")] * 2
+        return [ops.zeros((batch_size, *self._space, self.filters), self._floats())] * 2
 
     def project(self, inputs: Any, training: Any) -> Any:
         """The input convolution, for (batch, *space, channels) or (batch, time, *space, channels)."""
-        x = ops.convert_to_tensor(inputs, "float32")
+        x = ops.convert_to_tensor(inputs, self._floats())
         steps = x.shape[: x.ndim - self.rank - 1]
         if training and self.dropout > 0:
             mask = self._mask(
@@ -122,7 +122,9 @@ class _ConvLSTM(RNN):
 
     def __init__(self, filters: int, *args: Any, name: str | None = None, **kwargs: Any):
         own = {k: kwargs.pop(k) for k in _OF_LAYER if k in kwargs}
-        cell = ConvLSTMCell(self.rank, type(self).__name__, filters, *args, **kwargs)
+        cell = ConvLSTMCell(
+            self.rank, type(self).__name__, filters, *args, dtype=own.get("dtype"), **kwargs
+        )
         super().__init__(cell, name=name, **own)
 
     def _last(self, shape: Any) -> tuple[Any, ...]:
@@ -142,7 +144,7 @@ class _ConvLSTM(RNN):
     def call(
         self, sequences: Any, initial_state: Any = None, mask: Any = None, training: Any = False
     ) -> Any:
-        x = ops.convert_to_tensor(sequences, "float32")
+        x = ops.convert_to_tensor(sequences, self._floats())
         shape = self._last(x.shape)
         space = checked_output(self, (None, *self.cell.space_after(shape[2:-1])), x.shape)[1:]
         self.cell._space = space

@@ -190,6 +190,8 @@ class Lambda(Layer):
     (https://keras.io/api/layers/core_layers/lambda)
     """
 
+    _passes_on = True
+
     def __init__(
         self,
         function: Callable[..., Any],

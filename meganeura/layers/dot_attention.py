@@ -79,7 +79,7 @@ class Attention(Settings, Layer):
         query, value = inputs[0], inputs[1]
         key = inputs[2] if len(inputs) > 2 else value
         query_mask, value_mask = (mask[0], mask[1]) if mask else (None, None)
-        scores = self._scores(query, key)
+        scores = ops.cast(self._scores(query, key), "float32")  # minus 1e9 is no half
         allowed = None
         if value_mask is not None:
             allowed = ops.expand_dims(ops.cast(value_mask, "bool"), -2)
@@ -90,7 +90,7 @@ class Attention(Settings, Layer):
             allowed = causal if allowed is None else ops.logical_and(allowed, causal)
         if allowed is not None:
             scores = ops.where(allowed, scores, ops.subtract(scores, 1e9))
-        weights = ops.softmax(scores, axis=-1)
+        weights = ops.cast(ops.softmax(scores, axis=-1), value.dtype)
         if training and self.dropout > 0:
             weights = random.dropout(weights, self.dropout, seed=self.seed_generator)
         outputs = ops.matmul(weights, value)

@@ -118,10 +118,12 @@ class ScaledDotProduct(Settings, Layer):
         if segments is not None:
             same = ops.equal(ops.expand_dims(segments, -1), ops.expand_dims(segments, -2))
             seen.append(ops.reshape(same, (-1, 1, 1, queries, keys)))
+        scores = ops.cast(scores, "float32")  # half precision does not reach as far as HIDDEN
         for condition in seen:
             scores = ops.where(condition, scores, HIDDEN)
         weights = ops.reshape(
-            ops.softmax(scores, axis=-1), (batch, kv_heads, groups * queries, keys)
+            ops.cast(ops.softmax(scores, axis=-1), v.dtype),
+            (batch, kv_heads, groups * queries, keys),
         )
         out = ops.reshape(ops.matmul(weights, v), (batch, heads, queries, v.shape[-1]))
         return ops.reshape(
@@ -171,8 +173,9 @@ class GatedFeedForward(Settings, Layer):
         self.activation = activation
         self.use_bias = use_bias
         self.supports_masking = True
-        self.gate_proj = Dense(intermediate_dim, use_bias=use_bias, name="gate_proj")
-        self.up_proj = Dense(intermediate_dim, use_bias=use_bias, name="up_proj")
+        own: dict[str, Any] = {"use_bias": use_bias, "dtype": self.dtype_policy}
+        self.gate_proj = Dense(intermediate_dim, name="gate_proj", **own)
+        self.up_proj = Dense(intermediate_dim, name="up_proj", **own)
         self.down_proj: Any = None
 
     def get_config(self) -> dict[str, Any]:
@@ -182,7 +185,9 @@ class GatedFeedForward(Settings, Layer):
 
     def build(self, input_shape: Any) -> None:
         width = known_channels(self, input_shape, -1)
-        self.down_proj = Dense(width, use_bias=self.use_bias, name="down_proj")
+        self.down_proj = Dense(
+            width, use_bias=self.use_bias, dtype=self.dtype_policy, name="down_proj"
+        )
         self.gate_proj.build(input_shape)
         self.up_proj.build(input_shape)
         self.down_proj.build((*tuple(input_shape)[:-1], self.intermediate_dim))

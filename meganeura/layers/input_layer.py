@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meganeura import dtypes
+from meganeura import config, dtypes
 from meganeura.layers.layer import Layer
 from meganeura.symbolic import KerasTensor
 
@@ -44,19 +44,19 @@ class InputLayer(Layer):
         if any(n is not None and (not isinstance(n, int) or n < 0) for n in batch_shape):
             raise ValueError(f"Input: the shape {tuple(batch_shape)} must hold lengths or None")
         self.batch_shape = tuple(batch_shape)
-        self.input_dtype = dtypes.standardize(dtype or "float32")
+        self._dtype = dtypes.standardize(dtype or config.floatx())
         self.optional = optional
         self.built = True
         from meganeura.models.operation import CallNode
 
         tensor = input_tensor if input_tensor is not None else KerasTensor(
-            self.batch_shape, self.input_dtype, self.name
+            self.batch_shape, self._dtype, self.name
         )  # fmt: skip
         CallNode(self, (), {}, tensor)
 
     @property
     def dtype(self) -> str:
-        return self.input_dtype
+        return self._dtype
 
     def call(self, *_: Any) -> Any:
         raise TypeError("an InputLayer is not called; it stands for the data")
@@ -70,7 +70,7 @@ class InputLayer(Layer):
     def get_config(self) -> dict[str, Any]:
         return {
             "batch_shape": list(self.batch_shape),
-            "dtype": self.input_dtype,
+            "dtype": self._dtype,
             "sparse": False,
             "ragged": False,
             "optional": self.optional,

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from meganeura import constraints as constraint_family
-from meganeura import dtypes, identifiers, initializers, ops, regularizers
+from meganeura import dtype_policies, dtypes, identifiers, initializers, ops, regularizers
+from meganeura.autocast import autocast
 from meganeura.dtype_policies import DTypePolicy
 from meganeura.graph import trace
 from meganeura.graph.node import Node
@@ -30,8 +31,6 @@ from meganeura.layers.constructor import (
     construct,
     first_shape,
     is_plain,
-    policy_config,
-    policy_name,
 )
 from meganeura.layers.tracking import Weighted
 from meganeura.masking import get_mask, set_mask
@@ -52,12 +51,15 @@ class Layer(Weighted):
 
     activity_regularizer: adds a loss on the layer's output
     trainable:            whether training may change the weights
-    dtype:                only "float32" is computed with
+    dtype:                a `DTypePolicy` or its name: in what the layer computes and keeps its weights
+    autocast:             whether inputs and weights are cast to the policy's `compute_dtype` in a call
     name:                 unique in a model; made from the class name if not given
     """
 
     file_class_name: str
     _recompute = False  # set by meganeura.checkpoint
+    #: Whether results have the dtype that layers inside, or the user's function, gave them.
+    _passes_on = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         layer = super().__new__(cls)
@@ -88,7 +90,7 @@ class Layer(Weighted):
         if name is not None and (not isinstance(name, str) or "/" in name):
             raise ValueError(f"layer {type(self).__name__}: name {name!r} must be text without '/'")
         self._name = name or identifiers.auto_name(type(self).__name__)
-        self.dtype_policy_name = policy_name(dtype)
+        self._dtype_policy = dtype_policies.get(dtype)
         self.autocast = autocast
         self.activity_regularizer = regularizers.get(activity_regularizer)
         self._trainable = bool(trainable)
@@ -109,16 +111,31 @@ class Layer(Weighted):
         return self._name
 
     @property
-    def dtype(self) -> str:
-        return self.dtype_policy_name
+    def dtype_policy(self) -> DTypePolicy:
+        """In which dtype the layer computes and keeps its weights; weights that are made keep theirs."""
+        return self._dtype_policy
 
-    variable_dtype = compute_dtype = dtype
+    @dtype_policy.setter
+    def dtype_policy(self, value: Any) -> None:
+        self._dtype_policy = dtype_policies.get(value)
 
     @property
-    def dtype_policy(self) -> DTypePolicy:
-        return DTypePolicy(
-            self.dtype_policy_name if "float" in self.dtype_policy_name else "float32"
-        )
+    def compute_dtype(self) -> str:
+        return self._dtype_policy.compute_dtype
+
+    @property
+    def variable_dtype(self) -> str:
+        return self._dtype_policy.variable_dtype
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the weights."""
+        return self.variable_dtype
+
+    @property
+    def input_dtype(self) -> str:
+        """The dtype that inputs of real numbers are cast to."""
+        return self.compute_dtype
 
     @property
     def path(self) -> str:
@@ -150,9 +167,10 @@ class Layer(Weighted):
                 f"layer {self.name!r}: weight {name!r} cannot have the shape {lengths}, since a length "
                 "is not known; give the input a definite shape along that axis"
             )
-        kind = dtypes.standardize(dtype or "float32")
+        own = self.variable_dtype if self.variable_dtype in dtypes.FLOATS else "float32"
+        kind = dtypes.standardize(dtype or own)
         if initializer is None:
-            initializer = "glorot_uniform" if kind == "float32" else "zeros"
+            initializer = "glorot_uniform" if kind in dtypes.FLOATS else "zeros"
         chosen = (
             initializer
             if isinstance(initializer, (np.ndarray, Tensor))
@@ -169,6 +187,7 @@ class Layer(Weighted):
             path=Context.path(name) if Context.owners else f"{self.name}/{name}",
             regularizer=regularizers.get(regularizer),
             constraint=constraint_family.get(constraint),
+            autocast=autocast,
         )
         variable.overwrite_with_gradient = overwrite_with_gradient
         self._own_variable(variable)
@@ -249,6 +268,11 @@ class Layer(Weighted):
         bound = {
             k: map_tree(calling.as_input, v) if k != "training" else v for k, v in bound.items()
         }
+        reading = self.compute_dtype if self._casts() else None
+        if reading is not None and self._casts_inputs():
+            bound = {
+                k: map_tree(lambda x: calling.in_dtype(x, reading), v) for k, v in bound.items()
+            }
         tensors = calling.tensor_arguments(bound)
         with name_scope(self):
             if tensors:
@@ -262,7 +286,7 @@ class Layer(Weighted):
             if "mask" in bound and "mask" not in signature.names and not signature.open:
                 del bound["mask"]
             extra = bound.pop("*", ())
-            with scope(self.name), calling.training_phase(training):
+            with scope(self.name), calling.training_phase(training), autocast(reading):
                 positional = []
                 if extra:
                     positional = [bound.pop(n) for n in list(signature.positional) if n in bound]
@@ -274,10 +298,22 @@ class Layer(Weighted):
                         f"in layer {self.name!r} ({type(self).__name__}) called with {shapes}"
                     )
                     raise
+            if reading is not None and _gives_own_dtype(self):
+                outputs = map_tree(lambda x: calling.in_dtype(x, reading), outputs)
             if self._recompute:
                 recompute(outputs, tensors)
             self._finish(outputs, tensors, given_mask)
         return outputs
+
+    def _casts(self) -> bool:
+        return self.autocast and self.compute_dtype in dtypes.FLOATS
+
+    def _floats(self) -> str:
+        """The dtype of real numbers that the layer makes by itself, such as an initial state."""
+        return self.compute_dtype if self.compute_dtype in dtypes.FLOATS else "float32"
+
+    def _casts_inputs(self) -> bool:
+        return True
 
     def _resolve_training(self, signature: Signature, bound: dict[str, Any]) -> bool | None:
         """An explicit argument, else what the caller does, else the default of `call`."""
@@ -466,7 +502,7 @@ class Layer(Weighted):
         config: dict[str, Any] = {
             "name": self.name,
             "trainable": self._trainable,
-            "dtype": policy_config(),
+            "dtype": dtype_policies.serialize(self.dtype_policy),
         }
         if self.activity_regularizer is not None:
             config["activity_regularizer"] = regularizers.serialize(self.activity_regularizer)
@@ -538,4 +574,10 @@ def _is_metric_type() -> type:
     return Metric
 
 
-__all__ = ["InputSpec", "Layer", "policy_config"]
+def _gives_own_dtype(layer: Layer) -> bool:
+    """Whether this is a layer of ours: it may compute in single precision where that is safer, and its
+    results have the dtype of its policy all the same."""
+    return type(layer).call.__module__.startswith("meganeura.layers.") and not layer._passes_on
+
+
+__all__ = ["InputSpec", "Layer"]

@@ -122,7 +122,7 @@ def _over(mask: Any, x: Any) -> Any:
 
 def _extreme(dtype: str, sign: int) -> float:
     if "float" in dtype:
-        return sign * float(np.finfo("float32").max)
+        return sign * float(np.finfo(dtype).max)
     limits = np.iinfo(dtype)
     return limits.max if sign > 0 else limits.min
 

@@ -1,4 +1,7 @@
-"""Normalisation over the batch, over features, over groups of channels, and of weights."""
+"""Normalisation over the batch, over features, over groups of channels, and of weights.
+
+All of it is computed in float32, whatever the policy: squares leave the range of half precision.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +74,7 @@ class _Affine(Settings, Layer):
                 regularizer=self.gamma_regularizer,
                 constraint=self.gamma_constraint,
                 trainable=True,
+                autocast=False,
             )
         if self.center:
             self.beta = self.add_weight(
@@ -80,6 +84,7 @@ class _Affine(Settings, Layer):
                 regularizer=self.beta_regularizer,
                 constraint=self.beta_constraint,
                 trainable=True,
+                autocast=False,
             )
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
@@ -164,7 +169,9 @@ class BatchNormalization(_Affine):
         self._add_gamma_beta(shape)
 
         def statistic(name: str, initializer: Any) -> Any:
-            return self.add_weight(shape=shape, name=name, initializer=initializer, trainable=False)
+            return self.add_weight(
+                shape=shape, name=name, initializer=initializer, trainable=False, autocast=False
+            )
 
         self.moving_mean = statistic("moving_mean", self.moving_mean_initializer)
         self.moving_variance = statistic("moving_variance", self.moving_variance_initializer)
@@ -356,7 +363,7 @@ class RMSNormalization(Settings, Layer):
     def build(self, input_shape: Any) -> None:
         axes = checked_axes(self, self.axis, input_shape)
         shape = tuple(known_channels(self, input_shape, a) for a in axes)
-        self.scale = self.add_weight(shape=shape, name="scale", initializer="ones")
+        self.scale = self.add_weight(shape=shape, name="scale", initializer="ones", autocast=False)
         self.built = True
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:

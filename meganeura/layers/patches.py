@@ -28,8 +28,9 @@ class PatchEmbedding(Settings, Layer):
         self.units = units
         self.use_bias = use_bias
         self.projection = Conv2D(
-            units, self.patch_size, strides=self.patch_size, use_bias=use_bias, name="projection"
-        )
+            units, self.patch_size, strides=self.patch_size, use_bias=use_bias, name="projection",
+            dtype=self.dtype_policy,
+        )  # fmt: skip
 
     def build(self, input_shape: Any) -> None:
         check_rank(self, input_shape, 4)

@@ -166,7 +166,9 @@ class GlobalAveragePooling1D(_GlobalAverage):
         check_rank(self, inputs.shape, 3)
         axis = self.axes[0]
         weights = ops.expand_dims(ops.cast(mask, "float32"), 3 - axis)
-        total = ops.sum(ops.multiply(inputs, weights), axis=axis, keepdims=self.keepdims)
+        total = ops.sum(
+            ops.multiply(inputs, weights), axis=axis, keepdims=self.keepdims
+        )  # in float32
         return ops.divide(total, ops.sum(weights, axis=axis, keepdims=self.keepdims))
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> None:

@@ -130,7 +130,7 @@ class RNN(Layer):
     def call(
         self, sequences: Any, initial_state: Any = None, mask: Any = None, training: Any = False
     ) -> Any:
-        x = ops.convert_to_tensor(sequences, "float32")
+        x = ops.convert_to_tensor(sequences, self._floats())
         batch, length = x.shape[0], x.shape[1]
         if not length:
             raise ValueError(f"layer {self.name!r}: a sequence of {length} steps has no output")
@@ -248,7 +248,7 @@ class _Recurrent(RNN):
         kwargs.pop("use_cudnn", None)
         own = {k: kwargs.pop(k) for k in _OF_LAYER if k in kwargs}
         cell_name = identifiers.snake_case(type(self).cell_class.__name__)  # as in Keras's paths
-        cell = type(self).cell_class(units, *args, name=cell_name, **kwargs)
+        cell = type(self).cell_class(units, *args, name=cell_name, dtype=own.get("dtype"), **kwargs)
         super().__init__(cell, name=name, **own)
 
     def get_config(self) -> dict[str, Any]:

@@ -116,7 +116,7 @@ class BuiltInCell(Settings, Layer):
 
     def get_initial_state(self, batch_size: int) -> list[Any]:
         sizes = self.state_size if isinstance(self.state_size, list) else [self.state_size]
-        return [ops.zeros((batch_size, size), "float32") for size in sizes]
+        return [ops.zeros((batch_size, size), self._floats()) for size in sizes]
 
     def _input_bias(self) -> Any:
         return self.bias
@@ -126,7 +126,7 @@ class BuiltInCell(Settings, Layer):
 
         Dropout of the inputs keeps or drops a feature for the whole sequence.
         """
-        inputs = ops.convert_to_tensor(inputs, "float32")
+        inputs = ops.convert_to_tensor(inputs, self._floats())
         if training and self.dropout > 0:
             shape = (inputs.shape[0],) + (1,) * (inputs.ndim - 2) + (inputs.shape[-1],)
             inputs = ops.multiply(inputs, self._mask(shape, self.dropout))
@@ -135,7 +135,7 @@ class BuiltInCell(Settings, Layer):
         return projected if bias is None else ops.add(projected, bias)
 
     def _mask(self, shape: Sequence[int], rate: float) -> Any:
-        return random.dropout(ops.ones(shape, "float32"), rate, seed=self.seed_generator)
+        return random.dropout(ops.ones(shape, self._floats()), rate, seed=self.seed_generator)
 
     def begin(self, training: Any) -> None:
         """Start a sequence, for which one mask drops recurrent connections."""

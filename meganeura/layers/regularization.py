@@ -90,7 +90,11 @@ class _SpatialDropout(Dropout):
         # Keras's constructors of these take a dtype's name, and nothing about training
         config = super().get_config()
         kept = {k: v for k, v in config.items() if k not in ("noise_shape", "trainable")}
-        return {**kept, "dtype": self.dtype, **({} if self.trainable else {"trainable": False})}
+        return {
+            **kept,
+            "dtype": self.dtype_policy.name,
+            **({} if self.trainable else {"trainable": False}),
+        }
 
 
 class SpatialDropout1D(_SpatialDropout):

@@ -10,6 +10,8 @@ from meganeura.layers.layer import Layer
 class Wrapper(Layer):
     """The base of layers that hold another one in `layer`, which files then store with them."""
 
+    _passes_on = True
+
     def __init__(self, layer: Any, **kwargs: Any):
         if not isinstance(layer, Layer):
             raise ValueError(f"layer {type(self).__name__} wraps a layer, got {layer!r}")

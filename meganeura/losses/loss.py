@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meganeura import dtypes, ops
+from meganeura import config, dtype_policies, ops
 from meganeura.graph.node import Node
 from meganeura.identifiers import auto_name
 from meganeura.masking import get_mask
@@ -14,11 +14,9 @@ REDUCTIONS = ("sum_over_batch_size", "sum", "mean", "mean_with_sample_weight", "
 
 
 def dtype_name(dtype: Any) -> str:
-    """The computation dtype of a dtype argument: a name, a policy or its config; None is float32."""
-    if isinstance(dtype, dict):
-        dtype = dtype.get("config", {}).get("name", "float32")
-    dtype = getattr(dtype, "compute_dtype", dtype)
-    return dtypes.standardize(dtype or "float32")
+    """The computation dtype of a dtype argument: a name, a policy or its config; None is
+    `config.floatx()`, whatever the policy of layers is."""
+    return dtype_policies.get(dtype or config.floatx()).compute_dtype
 
 
 def match_ranks(a: Node, b: Node) -> tuple[Node, Node]:

@@ -75,6 +75,7 @@ class Metric:
             trainable=False,
             name=name,
             path=f"{self.name}/{name}",
+            autocast=False,
         )
         self._variables.append(variable)
         return variable

@@ -22,6 +22,9 @@ class Functional(Model):
     takes and returns tensors.
     """
 
+    def _casts_inputs(self) -> bool:
+        return False  # the Input that they are for says what they become
+
     def __init__(self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any):
         trainable = kwargs.pop("trainable", None)
         super().__init__(name=name, **kwargs)

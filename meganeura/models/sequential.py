@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from meganeura import dtype_policies
 from meganeura.layers import calling
 from meganeura.layers.input_layer import InputLayer
-from meganeura.layers.layer import Layer, policy_config
+from meganeura.layers.layer import Layer
 from meganeura.models.functional import Functional
 from meganeura.models.model import Model
 from meganeura.symbolic import KerasTensor
@@ -170,13 +171,16 @@ class Sequential(Model):
     def output_names(self) -> list[str]:
         return self._graph("output_names")
 
+    def _casts_inputs(self) -> bool:
+        return self._graph_model is None
+
     def get_config(self) -> dict[str, Any]:
         from meganeura.layers import serialize
 
         config: dict[str, Any] = {
             "name": self.name,
             "trainable": self.trainable,
-            "dtype": policy_config(),
+            "dtype": dtype_policies.serialize(self.dtype_policy),
         }
         config["layers"] = [serialize(layer) for layer in self._stack]
         if self._graph_model is not None:
@@ -188,6 +192,7 @@ class Sequential(Model):
         from meganeura.layers import deserialize
 
         model = cls(name=config.get("name"), trainable=config.get("trainable", True))
+        model.dtype_policy = dtype_policies.from_file(config.get("dtype"))
         for entry in config.get("layers", ()):
             model.add(deserialize(entry, custom_objects), rebuild=False)
         model._rebuild()

@@ -70,8 +70,9 @@ class TrainingStep:
         run_eagerly:         the step is recorded anew for every batch and runs as it is written; code
                              in it may ask for values (print, if, numpy), which is slow
         steps_per_execution: how many steps callbacks hear of at once
-        jit_compile, auto_scale_loss: accepted for Keras's sake; every step is compiled, and float32
-                             losses need no scaling
+        jit_compile:         accepted for Keras's sake; every step is compiled
+        auto_scale_loss:     whether the optimizer of a model by the policy "mixed_float16" is put into a
+                             LossScaleOptimizer, so that small gradients are not lost
 
         Raises ValueError for unknown names, telling near ones.
         """
@@ -87,6 +88,10 @@ class TrainingStep:
         if loss_weights is not None and loss is None:
             raise ValueError("compile: loss_weights were given without a loss")
         chosen = optim.get(optimizer)
+        mixed = self.dtype_policy.name == "mixed_float16"  # type: ignore[attr-defined]
+        if mixed and auto_scale_loss and chosen is not None:
+            if not isinstance(chosen, optim.LossScaleOptimizer):
+                chosen = optim.LossScaleOptimizer(chosen, name="loss_scale_optimizer")
         compile_loss = CompileLoss(loss, loss_weights, names) if loss is not None else None
         self._compile_metrics = CompileMetrics(metrics, weighted_metrics, names)
         self._compile_loss = compile_loss

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from meganeura import dtypes, symbolic
+from meganeura.autocast import as_read
 from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.graph.trace import ConcretizationError
@@ -59,7 +60,7 @@ def convert_to_node(value: Any, dtype: str | None = None) -> Node:
     if isinstance(value, Node):
         node = value
     elif isinstance(value, Variable):
-        node = _trace(value).read(value)
+        node = as_read(value, _trace(value).read(value))
     elif isinstance(value, Tensor):
         node = _trace(value).capture(value)
     elif isinstance(value, KerasTensor):

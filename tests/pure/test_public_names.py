@@ -14,8 +14,8 @@ def test_policies() -> None:
     mg.mixed_precision.set_global_policy("float32")
     assert mg.mixed_precision.LossScaleOptimizer is mg.optimizers.LossScaleOptimizer
     assert mg.config.dtype_policy() == mg.mixed_precision.global_policy() == mg.DTypePolicy()
-    with pytest.raises(ValueError, match="mixed_float16"):
-        mg.config.set_dtype_policy("mixed_float16")
+    with pytest.raises(ValueError, match="WGSL has no bfloat16.*use 'mixed_float16'"):
+        mg.config.set_dtype_policy("mixed_bfloat16")
 
 
 def test_backend_and_config() -> None:
