@@ -115,6 +115,9 @@ class PlanningBackend:
     def synchronize(self) -> None:
         pass
 
+    def release(self) -> None:
+        pass
+
     def describe(self) -> str:
         return "nothing: plans are made and not run"
 

@@ -19,6 +19,10 @@ import workloads  # noqa: E402
 import meganeura as mg  # noqa: E402
 
 
+def _mebibytes(row: dict[str, float]) -> str:
+    return f"{row['peak_bytes'] / 2**20:7.1f}" if "peak_bytes" in row else ""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="comma-separated parts of workload names")
@@ -40,14 +44,15 @@ def main() -> None:
         where = torch.cuda.get_device_name() if torch.cuda.is_available() else "the CPU"
         print(f"PyTorch {torch.__version__} on {where}, float32, TF32 off")
     print(
-        f"{'workload':22s} {'who':12s} {'train ms':>9s} {'infer ms':>9s} {'ratio':>12s} {'dispatches':>11s}"
+        f"{'workload':22s} {'who':12s} {'train ms':>9s} {'infer ms':>9s} {'ratio':>12s} {'dispatches':>11s} {'MiB':>7s}"
     )
     for name in wanted:
         rows = figures[name] = {"meganeura": workloads.measure(name, arguments.calls)}
         ours = rows["meganeura"]
         counts = f"{ours['train_dispatches']:.0f}/{ours['infer_dispatches']:.0f}"
         print(
-            f"{name:22s} {'meganeura':12s} {ours['train']:9.3f} {ours['infer']:9.3f} {'':12s} {counts:>11s}",
+            f"{name:22s} {'meganeura':12s} {ours['train']:9.3f} {ours['infer']:9.3f} {'':12s} "
+            f"{counts:>11s} {_mebibytes(ours)}",
             flush=True,
         )
         if torch_side is None:
@@ -62,9 +67,11 @@ def main() -> None:
                 continue
             ratio = f"{ours['train'] / theirs['train']:.2f}/{ours['infer'] / theirs['infer']:.2f}"
             print(
-                f"{'':22s} {'torch ' + mode:12s} {theirs['train']:9.3f} {theirs['infer']:9.3f} {ratio:>12s}",
+                f"{'':22s} {'torch ' + mode:12s} {theirs['train']:9.3f} {theirs['infer']:9.3f} "
+                f"{ratio:>12s} {'':11s} {_mebibytes(theirs)}",
                 flush=True,
             )
+    print("MiB: the most memory of a training step, from nothing to the last step")
     print("ratio: our time divided by theirs, train/infer; below 1 is faster")
     if arguments.json:
         command = " ".join(["python", *sys.argv])

@@ -135,14 +135,20 @@ def measure(name: str, calls: int = 20, blocks: int = 5) -> dict[str, float]:
     at the end of each block.
     """
     backend = backend_object()
-    if hasattr(backend, "pool"):
-        backend.pool.peak_bytes = backend.pool.live_bytes
+    mg.utils.clear_session()  # what earlier workloads left is not this one's
+    pool = getattr(backend, "pool", None)
+    before = 0
+    if pool is not None:
+        pool.forget_peak()
+        before = pool.live_bytes
     model, x, y = prepared(name)
-    model.train_on_batch(x, y)
-    model.predict_on_batch(x)
     result: dict[str, float] = {}
     inputs = list(x.values()) if isinstance(x, dict) else [x]
     for kind, data in (("train", (*inputs, y)), ("infer", tuple(inputs))):
+        if kind == "train":
+            model.train_on_batch(x, y)
+        else:
+            model.predict_on_batch(x)
         executable, handles, states = _bound(model, kind, data)
 
         def run(
@@ -165,8 +171,9 @@ def measure(name: str, calls: int = 20, blocks: int = 5) -> dict[str, float]:
         report = executable.report()
         result[f"{kind}_dispatches"] = float(report["dispatches"])
         result[f"{kind}_moved_bytes"] = float(report.get("moved_bytes", 0))
-    if hasattr(backend, "pool"):
-        result["peak_bytes"] = float(backend.pool.peak_bytes)
+        if kind == "train" and pool is not None:  # as PyTorch's, which is read before it infers
+            result["peak_bytes"] = float(pool.peak_bytes - before)
+            result["temporary_bytes"] = float(report["temporary_bytes"])
     return result
 
 

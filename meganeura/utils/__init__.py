@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections import abc
 from typing import Any
 
 import numpy as np
 
-from meganeura import identifiers, random
+from meganeura import backend as backends
+from meganeura import execution, identifiers, random
 from meganeura.data.dataset import PyDataset as PyDataset
 from meganeura.dtypes import standardize as standardize_dtype  # noqa: F401
 from meganeura.symbolic import is_keras_tensor as is_keras_tensor
@@ -45,8 +47,14 @@ def set_random_seed(seed: int) -> None:
 
 
 def clear_session(free_memory: bool = True) -> None:
-    """Start the automatic names anew."""
+    """Start the automatic names anew and, where `free_memory`, forget compiled plans that no model holds and
+    give the memory that nobody uses back to the device."""
     identifiers._counts.clear()
+    if free_memory:
+        execution.clear_cache()
+        gc.collect()
+        if backends._current is not None:
+            backends._current.release()
 
 
 def to_categorical(x: Any, num_classes: int | None = None) -> np.ndarray:

@@ -13,6 +13,7 @@ import registry_checks as checks
 import meganeura as mg
 from meganeura import backend as backends
 from meganeura import config, execution, layers
+from meganeura.backend.wgpu import memory
 
 pytest.importorskip("wgpu")
 
@@ -185,3 +186,53 @@ def test_bytes_stay_bytes_until_the_first_kernel(
     assert len(readers) == 1
     largest = max(b.bytes for b in plan.buffers if b.role == "temporary")
     assert largest < 4 * x.nbytes
+
+
+def test_steps_share_temporary_memory(on_gpu: Any) -> None:
+    """Evaluation and prediction run in what training left free, and all of it ends with the model."""
+    mg.utils.clear_session()
+    before = on_gpu.pool.live_bytes
+    x, y = data(64)
+    model = convnet()
+    model.train_on_batch(x, y)
+    on_gpu.pool.forget_peak()
+    trained = on_gpu.pool.live_bytes
+    wanted = model._last_step["train"].executable.report()["temporary_bytes"]
+    assert wanted > 0
+    model.test_on_batch(x, y)
+    tested = model._last_step["test"].executable.report()["temporary_bytes"]
+    assert tested > 65536 > on_gpu.pool.live_bytes - trained
+    first, second = (model._last_step[k].executable.owned for k in ("train", "test"))
+    assert {b.serial for b in first.values()} & {b.serial for b in second.values()}
+    del model, first, second
+    mg.utils.clear_session()
+    assert on_gpu.pool.live_bytes <= before and on_gpu.pool.idle_bytes == 0
+
+
+def test_the_pool_gives_back_what_waits_longest(
+    on_gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = on_gpu.pool
+    pool.release()
+    monkeypatch.setattr(memory, "LARGEST_IDLE", 3 << 20)
+    held = [pool.take(1 << 20) for _ in range(5)]
+    serials = [b.serial for b in held]
+    while held:
+        held.pop(0)  # given back in this order
+    assert pool.idle_bytes == 3 << 20
+    again = [pool.take(1 << 20) for _ in range(4)]
+    assert {b.serial for b in again} & set(serials) == set(serials[2:])
+    assert pool.idle_bytes == 0
+    with pytest.raises(MemoryError, match="could not allocate"):
+        pool.take(1 << 50)
+
+
+def test_no_two_temporaries_of_a_plan_are_one(on_gpu: Any) -> None:
+    scratch = memory.Scratch(on_gpu.pool)
+    first = scratch.lend([5000, 100, 5000, 70000])
+    assert len({b.serial for b in first}) == 4
+    second = scratch.lend([60000, 90, 300, 4000])
+    assert {b.serial for b in second} <= {b.serial for b in first}
+    assert all(b.size >= n for b, n in zip(second, (60000, 90, 300, 4000), strict=True))
+    huge = scratch.lend([8 << 20])
+    assert huge[0].serial != scratch.lend([1000])[0].serial

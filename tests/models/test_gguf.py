@@ -128,7 +128,9 @@ def test_blocks_stay_as_they_are_stored(
     assert {t.format.name for t in tables} == {{"Q4_0": "q4_1"}.get(quantized, quantized.lower())}
     assert len(tables) == sum(w.ndim == 2 for w in model.weights)
     ratio = {"F16": 2, "Q8_0": 128 / 34}.get(quantized, 6.4)
-    assert sum(4 * t.size for t in tables) / sum(t.nbytes for t in tables) == pytest.approx(ratio, 1e-3)
+    assert sum(4 * t.size for t in tables) / sum(t.nbytes for t in tables) == pytest.approx(
+        ratio, 1e-3
+    )
     tokens = np.arange(12, dtype="int32").reshape(2, 6) * 5 % 61
     np.testing.assert_allclose(
         np.asarray(model(tokens)), np.asarray(expanded(tokens)), rtol=1e-5, atol=1e-5

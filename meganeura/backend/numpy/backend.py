@@ -41,5 +41,8 @@ class NumpyBackend:
     def synchronize(self) -> None:
         pass
 
+    def release(self) -> None:
+        pass
+
     def describe(self) -> str:
         return f"NumPy {np.__version__} on the CPU"

@@ -15,7 +15,7 @@ from meganeura import config
 from meganeura.backend.base import no_half
 from meganeura.backend.wgpu.device import Device, DeviceError, NoAdapterError
 from meganeura.backend.wgpu.executor import Pipelines, WgpuExecutable
-from meganeura.backend.wgpu.memory import GpuBuffer, Pool, from_storage, to_storage
+from meganeura.backend.wgpu.memory import GpuBuffer, Pool, Scratch, from_storage, to_storage
 from meganeura.backend.wgpu.stream import Stream
 from meganeura.graph.node import Graph
 from meganeura.schedule import cache, schedule
@@ -34,6 +34,7 @@ class WgpuBackend:
         self.device = Device()
         self.stream = Stream(self.device.handle)
         self.pool = Pool(self.device.handle, self.stream)
+        self.scratch = Scratch(self.pool)
         self.limits = self.device.limits
         self.half = self.device.half
         self._pipelines: dict[bool, Pipelines] = {}
@@ -82,6 +83,10 @@ class WgpuBackend:
     def synchronize(self) -> None:
         self.stream.wait()
 
+    def release(self) -> None:
+        """Give memory that nobody uses back to the device."""
+        self.pool.release()
+
     # --- compiling -----------------------------------------------------------------------------
 
     def compile(self, graph: Graph, optimize: bool = True) -> WgpuExecutable:
@@ -105,7 +110,13 @@ class WgpuBackend:
         if checked not in self._pipelines:
             self._pipelines[checked] = Pipelines(self.device.handle, checked)
         executable = WgpuExecutable(
-            plan, self.device.handle, self.pool, self._pipelines[checked], report, graph
+            plan,
+            self.device.handle,
+            self.pool,
+            self.scratch,
+            self._pipelines[checked],
+            report,
+            graph,
         )
         report["pipeline_seconds"] = time.perf_counter() - planned
         report["seconds"] = time.perf_counter() - start

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from meganeura.backend.wgpu.memory import GpuBuffer, Pool
+from meganeura.backend.wgpu.memory import GpuBuffer, Pool, Scratch
 from meganeura.backend.wgpu.stream import Dispatch
 from meganeura.schedule.plan import Plan
 
@@ -70,6 +70,7 @@ class WgpuExecutable:
         plan: Plan,
         device: Any,
         pool: Pool,
+        scratch: Scratch,
         pipelines: Pipelines,
         report: dict[str, Any],
         graph: Any = None,
@@ -82,11 +83,11 @@ class WgpuExecutable:
         self._report = report
         self.pipelines = pipelines.get([k.wgsl for k in plan.kernels])
         self.layouts = [p.get_bind_group_layout(0) for p in self.pipelines]
-        self.owned: dict[int, GpuBuffer] = {}
+        temporary = [b for b in plan.buffers if b.role == "temporary"]
+        lent = scratch.lend([b.bytes for b in temporary])
+        self.owned = {b.id: held for b, held in zip(temporary, lent, strict=True)}
         for buffer in plan.buffers:
-            if buffer.role == "temporary":
-                self.owned[buffer.id] = pool.take(buffer.bytes)
-            elif buffer.role == "constant":
+            if buffer.role == "constant":
                 held = pool.take(buffer.bytes)
                 assert buffer.data is not None
                 pool.write(held, buffer.data)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +17,9 @@ from meganeura.backend.wgpu.stream import Stream
 _serial = itertools.count()
 _USAGE = 0x0080 | 0x0004 | 0x0008  # STORAGE | COPY_SRC | COPY_DST
 
-#: Bytes of free buffers that are kept for the next request.
-LARGEST_IDLE = 1 << 30
+#: Bytes of free buffers that are kept for the next request; beyond, those that have been free longest are
+#: given back to the device.
+LARGEST_IDLE = 256 << 20
 
 
 class GpuBuffer:
@@ -30,17 +34,23 @@ class GpuBuffer:
 
 
 class Pool:
-    """Gives buffers out and takes them back; counts what it made."""
+    """Gives buffers out and takes them back; counts what it made.
+
+    live_bytes: what is held by somebody; peak_bytes: the most of it since `forget_peak`
+    idle_bytes: what waits for the next request
+    """
 
     def __init__(self, device: Any, stream: Stream):
         self.device = device
         self.stream = stream
+        #: by size, and of one size the one that was given back last at the end
         self._free: dict[int, list[tuple[Any, int]]] = {}
-        self._idle = 0
+        self._order: OrderedDict[int, int] = (
+            OrderedDict()
+        )  # serial -> size, in the order of giving back
         self._lock = threading.RLock()  # finalizers run at any moment, also inside take()
         self.created = 0
-        self.live_bytes = 0
-        self.peak_bytes = 0
+        self.live_bytes = self.peak_bytes = self.idle_bytes = 0
 
     def take(self, size: int) -> GpuBuffer:
         size = _class(size)
@@ -48,7 +58,8 @@ class Pool:
             waiting = self._free.get(size)
             found = waiting.pop() if waiting else None
             if found is not None:
-                self._idle -= size
+                self.idle_bytes -= size
+                del self._order[found[1]]
         if found is None:
             if size > LARGEST_IDLE // 4:
                 self.stream.flush()  # what is to be destroyed makes room
@@ -69,15 +80,57 @@ class Pool:
     def _give(self, found: tuple[Any, int], size: int) -> None:
         with self._lock:
             self.live_bytes -= size
-            if self._idle + size <= LARGEST_IDLE:
-                self._free.setdefault(size, []).append(found)
-                self._idle += size
-                return
-        self.stream.destroy(found[0])
+            self._free.setdefault(size, []).append(found)
+            self._order[found[1]] = size
+            self.idle_bytes += size
+            self._shrink(LARGEST_IDLE)
+
+    def _shrink(self, most: int) -> None:
+        while self.idle_bytes > most:
+            serial, size = self._order.popitem(last=False)
+            waiting = self._free[size]
+            at = next(i for i, (_, s) in enumerate(waiting) if s == serial)
+            self.stream.destroy(waiting.pop(at)[0])
+            self.idle_bytes -= size
+
+    def release(self) -> None:
+        """Give all free buffers back to the device."""
+        with self._lock:
+            self._shrink(0)
+        self.stream.flush()
+
+    def forget_peak(self) -> None:
+        self.peak_bytes = self.live_bytes
 
     def write(self, held: GpuBuffer, data: Any) -> None:
         if len(data):
             self.stream.write(held.gpu, _padded(data))
+
+
+class Scratch:
+    """Temporary buffers that executables share: they run one after another and leave nothing in them.
+
+    So a model's steps of training, evaluation and prediction take together what the largest takes."""
+
+    def __init__(self, pool: Pool):
+        self._pool = pool
+        self._known: weakref.WeakSet[GpuBuffer] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def lend(self, sizes: Sequence[int]) -> list[GpuBuffer]:
+        """A buffer for each size, no two of them the same; the smallest of those that suffice, unless it is so
+        large that it should go with the executable that it was made for."""
+        with self._lock:
+            free = sorted(self._known, key=lambda b: (b.size, b.serial))
+            lent: list[GpuBuffer | None] = [None] * len(sizes)
+            for at in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+                first = bisect_left(free, sizes[at], key=lambda b: b.size)
+                most = max(4 * sizes[at], 1 << 20)
+                suits = first < len(free) and free[first].size <= most
+                found = free.pop(first) if suits else self._pool.take(sizes[at])
+                self._known.add(found)
+                lent[at] = found
+            return [b for b in lent if b is not None]
 
 
 def _padded(data: Any) -> Any:
