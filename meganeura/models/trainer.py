@@ -45,10 +45,16 @@ class Trainer(TrainingStep):
         self._steps.clear()
         self._checks.clear()
 
+    def _let_go(self) -> None:
+        """Forget all that was recorded, so that nothing holds variables that layers have replaced."""
+        self._forget_steps()
+        self._last_step.clear()
+
     def _fingerprint(self) -> Any:
-        """What compiled steps depend on besides the batch: what is trained, at which kind of rate."""
-        trained = tuple(id(v) for v in self.trainable_variables)  # type: ignore[attr-defined]
+        """What compiled steps depend on besides the batch: the weights, which are trained, at what kind of rate."""
+        weights = tuple((id(w), w.trainable) for w in self.weights)  # type: ignore[attr-defined]
         rate = getattr(self.optimizer, "_learning_rate", None)
+        trained = self.trainable, weights  # type: ignore[attr-defined]
         return id(self.optimizer), id(rate), trained, config.optimize(), id(backend_object())
 
     def _step(self, kind: str, batch: Batch, fingerprint: Any) -> tuple[Step, Logs]:

@@ -120,8 +120,8 @@ def quantize(model: Any, mode: str, filters: Filters = None) -> QuantizationRepo
     report.after = sum(v.nbytes for v in model.weights)
     report.error = math.sqrt(squares[0] / squares[1]) if squares[1] else 0.0
     for layer in everything:  # what was recorded reads the old tables
-        if hasattr(layer, "_forget_steps"):
-            layer._forget_steps()
+        if hasattr(layer, "_let_go"):
+            layer._let_go()
     return report
 
 

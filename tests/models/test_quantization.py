@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +174,27 @@ def test_layers_inside_layers() -> None:
     before = np.asarray(model(x))
     assert len(model.quantize("q8_0").packed) == 5
     np.testing.assert_allclose(np.asarray(model(x)), before, atol=0.05)
+
+
+def test_the_float32_tables_are_gone() -> None:
+    model = llama(CONFIG)
+    model.predict(IDS, verbose=0)
+    model.generate([3, 7, 1], 4)
+    old = [weakref.ref(w) for w in model.weights if w.ndim == 2]
+    assert len(old) == 15
+    model.quantize("f16")
+    gc.collect()
+    assert not any(w() for w in old)
+
+
+def test_models_around_it_notice() -> None:
+    inner, (x, _) = net(), data()
+    inputs = mg.Input((64,))
+    outer = mg.Model(inputs, inner(inputs) * 2.0)
+    outer.predict(x, verbose=0)
+    inner.quantize("q4_1")
+    found = outer.predict(x, verbose=0)
+    np.testing.assert_allclose(found, 2 * inner.predict(x, verbose=0), 1e-5, 1e-5)
 
 
 # --- generation ----------------------------------------------------------------------------------
