@@ -2,6 +2,9 @@
 
 The tests are read from the installed `keras` package and rewritten in memory by keras_suite.py; nothing of
 them is kept. Messages of errors are not compared: ours are worded differently on purpose.
+
+KERAS_SUITE_OF=keras points all of it at real Keras, confined to its public names in the same way: what passes
+then is what a library with Keras's public names can be asked to pass.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import contextlib
 import importlib
 import inspect
 import json
+import os
 import tempfile
 import types
 import unittest
@@ -20,8 +24,10 @@ from typing import Any
 import numpy as np
 from absl.testing import parameterized
 
-import meganeura as mg
-from meganeura import masking, ops
+#: The package under test.
+PACKAGE = os.environ.get("KERAS_SUITE_OF", "meganeura")
+mg: Any = importlib.import_module(PACKAGE)
+ops: Any = importlib.import_module(f"{PACKAGE}.ops")
 
 #: Where public names live, the most particular first.
 _AREAS = (
@@ -40,9 +46,9 @@ _ALIASES = {
 
 
 def area(path: str) -> Any:
-    """A public module of meganeura by its dotted name."""
+    """A public module of the package under test by its dotted name."""
     try:
-        return importlib.import_module(f"meganeura.{path}")
+        return importlib.import_module(f"{PACKAGE}.{path}")
     except ImportError:
         found: Any = mg
         for part in path.split("."):
@@ -71,7 +77,7 @@ def resolve(module: str, name: str | None = None) -> Any:
     import keras_suite
 
     if name in ("dtype_policy", "dtype_policies"):
-        return mg.dtype_policies
+        return _Policies()
     # A module of that name comes before what it defines.
     if parts and keras_suite.is_module([*parts, name]):
         return _module([*parts, _ALIASES.get(name, name)])
@@ -94,6 +100,8 @@ def resolve(module: str, name: str | None = None) -> Any:
 
 
 def _module(parts: list[str]) -> Any:
+    if parts[:1] == ["backend"]:
+        return backend
     for n in range(len(parts), 0, -1):
         with contextlib.suppress(ImportError, AttributeError):
             return area(".".join(_ALIASES.get(p, p) for p in parts[:n]))
@@ -114,30 +122,69 @@ class _Backend(types.SimpleNamespace):
         raise AttributeError(f"backend.{name} has no public counterpart")
 
 
-#: Switches of Keras's that choose nothing here, and small helpers of its own.
+#: Switches of Keras's that choose nothing here, small helpers of its own, and classes that have no public name
+#: while everybody gets instances of them.
 _STAND_INS: dict[str, Any] = {
     "disable_flash_attention": lambda: None,
     "enable_flash_attention": lambda: None,
     "is_flash_attention_enabled": lambda: False,
     "skip_if_backend": lambda *_: lambda test: test,
 }
+if PACKAGE == "keras":
+    _STAND_INS["Functional"] = type(mg.Model((_tensor := mg.Input((1,))), _tensor))
+    mg.layers.GroupedQueryAttention = mg.layers.GroupQueryAttention  # its name inside Keras
 
 
 def _standardize_dtype(dtype: Any) -> str:
+    if PACKAGE == "keras":
+        return mg.backend.standardize_dtype(dtype)
     from meganeura import dtypes
 
     named = getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype
     return str(named) if not hasattr(dtypes, "standardize") else dtypes.standardize(dtype)
 
 
+def _numpy(x: Any) -> np.ndarray:
+    """An array of a tensor, of a variable, or of a list of them."""
+    if isinstance(x, (list, tuple)):
+        return np.asarray([_numpy(part) for part in x])
+    return ops.convert_to_numpy(x) if hasattr(x, "detach") or hasattr(x, "numpy") else np.asarray(x)
+
+
+class _Policies:
+    """keras.dtype_policies and the switches of keras.config, by which Keras's tests reach each other."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "dtype_policy":
+            return self
+        home = mg.dtype_policies if hasattr(mg.dtype_policies, name) else mg.config
+        return getattr(home, name)
+
+    def __call__(self) -> Any:
+        return mg.config.dtype_policy()
+
+
+def _get_mask(x: Any) -> Any:
+    if PACKAGE == "keras":
+        return getattr(x, "_keras_mask", None)
+    return importlib.import_module("meganeura.masking").get_mask(x)
+
+
+def _set_mask(x: Any, mask: Any) -> None:
+    if PACKAGE == "keras":
+        x._keras_mask = mask
+    else:
+        importlib.import_module("meganeura.masking").set_mask(x, mask)
+
+
 backend = _Backend(
     Variable=mg.Variable,
     KerasTensor=mg.KerasTensor,
-    backend=lambda: "meganeura",
+    backend=lambda: mg.backend.backend() if PACKAGE == "keras" else PACKAGE,
     convert_to_tensor=ops.convert_to_tensor,
-    convert_to_numpy=np.asarray,
+    convert_to_numpy=ops.convert_to_numpy,
     standardize_dtype=_standardize_dtype,
-    is_tensor=lambda x: isinstance(x, mg.Tensor),
+    is_tensor=ops.is_tensor,
     numpy=ops,
     nn=ops,
     random=mg.random,
@@ -145,17 +192,12 @@ backend = _Backend(
     cast=ops.cast,
     AutocastScope=mg.autocast.autocast,
     config=mg.config,
-    get_keras_mask=masking.get_mask,
-    set_keras_mask=masking.set_mask,
+    get_keras_mask=_get_mask,
+    set_keras_mask=_set_mask,
     standardize_shape=tuple,
     compute_output_spec=lambda function, *args, **kwargs: function(*args, **kwargs),
     name_scope=lambda name, **_: contextlib.nullcontext(),
 )
-
-
-# The tests reach these through the module that defines them inside Keras.
-for _name in ("dtype_policy", "set_dtype_policy"):
-    setattr(mg.dtype_policies.dtype_policy, _name, getattr(mg.dtype_policies, _name))
 
 
 def _case_name(value: Any) -> str:
@@ -237,7 +279,7 @@ class TestCase(parameterized.TestCase, unittest.TestCase):
         return folder.name
 
     def convert_to_numpy(self, x: Any) -> np.ndarray:
-        return np.asarray(x)
+        return _numpy(x)
 
     def assertRaisesRegex(self, kinds: Any, expected_regex: Any, *args: Any, **kwargs: Any) -> Any:
         return self.assertRaises(kinds, *args, **kwargs)
@@ -248,8 +290,8 @@ class TestCase(parameterized.TestCase, unittest.TestCase):
     ) -> None:  # fmt: skip
         # float32 rounds differently from library to library in its last bits
         np.testing.assert_allclose(
-            np.asarray(actual),
-            np.asarray(desired),
+            _numpy(actual),
+            _numpy(desired),
             atol=max(atol, 2e-6),
             rtol=max(rtol, 2e-6),
             err_msg=msg or "",
@@ -258,9 +300,8 @@ class TestCase(parameterized.TestCase, unittest.TestCase):
     def assertNotAllClose(
         self, x1: Any, x2: Any, atol: float = 1e-6, rtol: float = 1e-6, msg: str | None = None
     ) -> None:
-        if np.asarray(x1).shape == np.asarray(x2).shape and np.allclose(
-            x1, x2, atol=atol, rtol=rtol
-        ):
+        x1, x2 = _numpy(x1), _numpy(x2)
+        if x1.shape == x2.shape and np.allclose(x1, x2, atol=atol, rtol=rtol):
             raise AssertionError(msg or "the values are close to each other")
 
     def assertAlmostEqual(
@@ -268,11 +309,11 @@ class TestCase(parameterized.TestCase, unittest.TestCase):
         places: Any = None, delta: Any = None,
     ) -> None:  # fmt: skip
         np.testing.assert_almost_equal(
-            np.asarray(actual), np.asarray(desired), decimal=decimal, err_msg=msg or ""
+            _numpy(actual), _numpy(desired), decimal=decimal, err_msg=msg or ""
         )
 
     def assertAllEqual(self, actual: Any, desired: Any, msg: str | None = None) -> None:
-        np.testing.assert_array_equal(np.asarray(actual), np.asarray(desired), err_msg=msg or "")
+        np.testing.assert_array_equal(_numpy(actual), _numpy(desired), err_msg=msg or "")
 
     def assertLen(self, container: Any, expected_len: int, msg: str | None = None) -> None:
         self.assertEqual(len(container), expected_len, msg=msg)
@@ -432,18 +473,19 @@ class TestCase(parameterized.TestCase, unittest.TestCase):
             def call(self, x: Any, training: bool = False) -> Any:
                 return call(self.layer, x)
 
-        arrays = [np.asarray(x) for x in mg.tree.flatten(data)]
+        arrays = [_numpy(x) for x in mg.tree.flatten(data)]
         if any(a.ndim == 0 or a.shape[0] != arrays[0].shape[0] for a in arrays):
             return
         targets = mg.tree.map_structure(lambda t: np.zeros(t.shape, "float32"), output)
         if any(
-            np.asarray(t).ndim == 0 or t.shape[0] != arrays[0].shape[0]
+            _numpy(t).ndim == 0 or t.shape[0] != arrays[0].shape[0]
             for t in mg.tree.flatten(targets)
         ):
             return
 
         def loss(y_true: Any, y_pred: Any) -> Any:
-            return ops.cast(y_pred, "float32")
+            values = ops.cast(y_pred, "float32")
+            return ops.mean(values, axis=-1) if len(values.shape) > 1 else values
 
         model = Holder()
         model.compile(optimizer="sgd", loss=loss)

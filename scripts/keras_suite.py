@@ -1,10 +1,15 @@
 """Run Keras's own tests, read from the installed `keras` package, against meganeura.
 
     python scripts/keras_suite.py [--area losses,metrics] [--list failed] [--write]
+    python scripts/keras_suite.py --baseline
 
 Imports are rewritten to meganeura's public names in memory. tests/keras_suite/AREA.txt names the cases that are
 expected to fail, each with its reason; a case that fails and is not named there, or that is named there and
 passes, makes this command fail.
+
+`--baseline` runs the same cases against real Keras (on PyTorch) confined to its own public names, and writes those
+that pass to tests/keras_suite/keras/AREA.txt, a test class a line. Other runs compare themselves with these: `--list
+behind` prints the cases that real Keras passes and meganeura does not.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LISTS = ROOT / "tests" / "keras_suite"
+BASELINE = LISTS / "keras"
 
 #: area -> test modules below keras/src
 AREAS: dict[str, tuple[str, ...]] = {
@@ -123,8 +129,8 @@ def rewritten(path: Path) -> str:
     return "import keras_shim, keras_suite\n" + ast.unparse(tree)
 
 
-def run(area: str) -> dict[str, tuple[str, str]]:
-    """Case -> (passed, failed or skipped; the first line of what it said)."""
+def run(area: str, package: str = "meganeura") -> dict[str, tuple[str, str]]:
+    """Case -> (passed, failed or skipped; the first line of what it said), of one package."""
     results: dict[str, tuple[str, str]] = {}
     with tempfile.TemporaryDirectory() as folder:
         names = []
@@ -143,6 +149,8 @@ def run(area: str) -> dict[str, tuple[str, str]]:
                 [folder, str(ROOT / "scripts"), str(ROOT), os.environ.get("PYTHONPATH", "")]
             ),
             "MEGANEURA_BACKEND": os.environ.get("MEGANEURA_BACKEND", "numpy"),
+            "KERAS_SUITE_OF": package,
+            "KERAS_BACKEND": "torch",
         }
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--continue-on-collection-errors",
                    "-W", "ignore", f"--junitxml={report}", *names]  # fmt: skip
@@ -205,33 +213,86 @@ def expected(area: str) -> dict[str, str]:
     return dict(line.split("\t", 1) for line in lines)
 
 
+def baseline(area: str) -> set[str]:
+    """The cases of an area that real Keras passes when it is confined to its public names."""
+    path = BASELINE / f"{area}.txt"
+    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    return {
+        f"{home}.{case}"
+        for home, _, cases in (s.partition(": ") for s in lines)
+        for case in cases.split()
+    }
+
+
+def measure(area: str) -> dict[str, tuple[str, str]]:
+    """Run an area against real Keras and store what passes."""
+    results = run(area, "keras")
+    homes: dict[str, list[str]] = {}
+    for name, (kind, _) in sorted(results.items()):
+        if kind == "passed":
+            home, _, case = name.rpartition(".")
+            homes.setdefault(home, []).append(case)
+    BASELINE.mkdir(exist_ok=True)
+    text = "".join(f"{home}: {' '.join(cases)}\n" for home, cases in homes.items())
+    (BASELINE / f"{area}.txt").write_text(text, "utf-8")
+    return results
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--area", default=",".join(AREAS))
-    parser.add_argument("--list", default="", help="print these cases: failed, skipped, passed")
+    parser.add_argument(
+        "--list", default="", help="print these cases: failed, skipped, passed, behind"
+    )
     parser.add_argument(
         "--write", action="store_true", help="write the failed cases where none are listed yet"
     )
+    parser.add_argument(
+        "--baseline", action="store_true", help="measure real Keras, and store what passes"
+    )
     arguments = parser.parse_args()
+    if arguments.baseline:
+        for area in arguments.area.split(","):
+            results = measure(area)
+            print(f"{area:16s} {len(baseline(area)):5d} of {len(results):5d}", flush=True)
+            for name, (kind, text) in results.items():
+                if kind in arguments.list.split(","):
+                    print(f"    {name}: {text}")
+        return 0
     bad = 0
-    total = {"passed": 0, "listed": 0, "failed": 0, "skipped": 0}
-    print(f"{'area':16s} {'passed':>7s} {'listed':>7s} {'failed':>7s} {'skipped':>8s}")
+    columns = ("passed", "listed", "failed", "skipped", "keras", "of those")
+    total = dict.fromkeys(columns, 0)
+
+    def show(title: str, row: dict[str, int]) -> None:
+        share = f"{100 * row['of those'] / row['keras']:8.1f} %" if row["keras"] else ""
+        print(f"{title:16s} " + " ".join(f"{row[c]:8d}" for c in columns) + share, flush=True)
+
+    print(f"{'area':16s} " + " ".join(f"{c:>8s}" for c in columns))
     for area in arguments.area.split(","):
         results, known = run(area), expected(area)
         failed = {n: t for n, (k, t) in results.items() if k == "failed"}
         new = {n: t for n, t in failed.items() if n not in known}
         healed = [n for n in known if n in results and results[n][0] == "passed"]
         count = {k: sum(v[0] == k for v in results.values()) for k in ("passed", "skipped")}
-        row = {**count, "listed": len(failed) - len(new), "failed": len(new)}
+        real = baseline(area)
+        behind = sorted(n for n in real if results.get(n, ("", ""))[0] != "passed")
+        row = {
+            **count,
+            "listed": len(failed) - len(new),
+            "failed": len(new),
+            "keras": len(real),
+            "of those": len(real) - len(behind),
+        }
         for key, value in row.items():
             total[key] += value
-        print(
-            f"{area:16s} {row['passed']:7d} {row['listed']:7d} {row['failed']:7d} {row['skipped']:8d}",
-            flush=True,
-        )
+        show(area, row)
         for name, (kind, text) in results.items():
             if kind in arguments.list.split(",") and not (kind == "failed" and name in known):
                 print(f"    {name}: {text}")
+        if "behind" in arguments.list.split(","):
+            for name in behind:
+                kind, text = results.get(name, ("not collected", ""))
+                print(f"    {name}: {kind}: {known.get(name) or text}")
         for name in healed:
             print(f"    passes now, take it off the list: {name}")
         if arguments.write:
@@ -241,9 +302,7 @@ def main() -> int:
                 "".join(f"{n}\t{t}\n" for n, t in lines if n not in healed)
             )
         bad += len(new) + len(healed)
-    print(
-        f"{'total':16s} {total['passed']:7d} {total['listed']:7d} {total['failed']:7d} {total['skipped']:8d}"
-    )
+    show("total", total)
     return int(bool(bad))
 
 
