@@ -56,6 +56,8 @@ class Packable:
         """
         kind, layer = named(mode), self._built_layer()
         old = getattr(layer, self._table)
+        if isinstance(old, PackedVariable) and old.format is kind:
+            return
         packed = PackedVariable(
             kind, old.shape, self._table_inputs, old.name, old.path, old.trainable,
             old.regularizer, old.constraint,

@@ -36,7 +36,7 @@ def _scale(writer: Writer, node: Node, row: Index, block: Index, halves: int) ->
     if halves == 2:
         return writer.value(node.inputs[1], (number,))
     word = writer.value(node.inputs[1], (ix.div(number, 2),))
-    return f"({word} >> {ix.mul(ix.mod(number, 2), 16).text()})"
+    return f"({word} >> ({ix.mul(ix.mod(number, 2), 16).text()}))"
 
 
 def _f16(writer: Writer, node: Node, row: Index, column: Index) -> str:
@@ -78,7 +78,7 @@ def _q4_1_quad(writer: Writer, node: Node, row: Index, number: Index) -> str:
     word = _word(writer, node, row, ix.add(ix.mul(block, 4), ix.mod(inside, 4)))
     offset = ix.mul(ix.div(inside, 4), 4).text()
     scales = writer.let(f"unpack2x16float({_scale(writer, node, row, block, 2)})")
-    nibbles = f"(vec4<u32>({word} >> {offset}) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(15u)"
+    nibbles = f"(vec4<u32>({word} >> ({offset})) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(15u)"
     return f"fma(vec4<f32>({nibbles}), vec4<f32>({scales}.x), vec4<f32>({scales}.y))"
 
 
