@@ -12,6 +12,7 @@ from meganeura.graph.node import Node
 from meganeura.graph.trace import Trace
 from meganeura.onnx.export_table import OPSET, TABLE, Writer
 from meganeura.ops.dispatch import map_tree
+from meganeura.ops.registry import REGISTRY
 from meganeura.saving.atomic import atomic_path
 
 #: A file of protocol buffers ends here; larger models would need data beside it.
@@ -56,12 +57,18 @@ def export(
             f"export: a call of {model.name!r} changes {changed}, and an ONNX graph keeps no state; "
             "leave out the layers that draw random numbers or remember states in inference"
         )
-    for node, variable in zip(graph.states, trace.variables, strict=True):
-        values[id(node)] = writer.weight(np.asarray(variable), variable.path)
+    held = {id(n): v for n, v in zip(graph.states, trace.variables, strict=True)}
+    for node in graph:
+        if node.op == "dequantize":  # a file has the values of a packed table
+            parts = [held.pop(id(x)) for x in node.inputs]
+            table = REGISTRY[node.op].reference(*map(np.asarray, parts), **node.attributes)
+            values[id(node)] = writer.weight(table, parts[0].path.rpartition("/")[0])
+    for key, variable in held.items():
+        values[key] = writer.weight(np.asarray(variable), variable.path)
     for node, tensor in zip(graph.inputs[len(signature) :], trace.captured, strict=True):
         values[id(node)] = writer.weight(np.asarray(tensor), "captured")
     for node in graph:
-        if id(node) in values:
+        if id(node) in values or node.op == "state":  # of which only packed words are left
             continue
         rule = TABLE.get(node.op)
         if rule is None:
