@@ -21,6 +21,7 @@ from meganeura.tensor import Tensor
 
 class _Allowance(threading.local):
     left: int | None = None  # of this thread, in elements
+    unfilled: list[tuple[Variable, Callable[[], Any]]] | None = None
 
     def take(self, shape: tuple[int, ...], name: str) -> None:
         if self.left is None:
@@ -52,6 +53,19 @@ def at_most(elements: int) -> Iterator[None]:
         _allowance.left = before
 
 
+@contextlib.contextmanager
+def unfilled() -> Iterator[list[tuple[Variable, Callable[[], Any]]]]:
+    """Inside, variables that an initializer would fill are left as zeros, for a file is to fill them.
+
+    Yields a list of these variables, each with a function that draws its first value after all.
+    """
+    before, _allowance.unfilled = _allowance.unfilled, []
+    try:
+        yield _allowance.unfilled
+    finally:
+        _allowance.unfilled = before
+
+
 class Variable(Operand):
     """A named array on the device that graphs read and update in place.
 
@@ -61,6 +75,8 @@ class Variable(Operand):
     """
 
     autocast = True
+    shape: tuple[int, ...]
+    dtype: str
 
     def __init__(
         self,
@@ -74,27 +90,26 @@ class Variable(Operand):
         constraint: Callable[[Any], Any] | None = None,
         autocast: bool = True,
     ):
+        self.backend = backend_object()
         if callable(initializer):
             if shape is None:
                 raise ValueError(f"variable {name!r}: a callable initializer needs a shape")
             _allowance.take(shape, name)
             # built-in initializers draw on the host; a tensor would go to the device and back
-            draw = getattr(initializer, "draw", initializer)
-            with trace.outside():
-                value = draw(shape, dtype=dtype or "float32")
+            function = getattr(initializer, "draw", initializer)
+
+            def draw() -> Any:
+                with trace.outside():
+                    return function(shape, dtype=dtype or "float32")
+
+            if _allowance.unfilled is None:
+                self._take(draw(), shape, dtype, name)
+            else:
+                self.shape, self.dtype = tuple(shape), dtypes.standardize(dtype or "float32")
+                self.handle = self.backend.allocate(self.shape, self.dtype)
+                _allowance.unfilled.append((self, draw))
         else:
-            value = initializer
-        array = dtypes.as_array(value)
-        if dtype is not None:
-            array = array.astype(dtypes.standardize(dtype), copy=False)
-        if shape is not None and tuple(shape) != array.shape:
-            raise ValueError(
-                f"variable {name!r}: the initial value has the shape {array.shape}, expected {tuple(shape)}"
-            )
-        self.backend = backend_object()
-        self.shape: tuple[int, ...] = array.shape
-        self.dtype: str = dtypes.standardize(array.dtype)
-        self.handle = self.backend.upload(array)
+            self._take(initializer, shape, dtype, name)
         self.trainable = trainable
         self.name = name
         self.path = path or name
@@ -102,6 +117,18 @@ class Variable(Operand):
         self.constraint = constraint
         self.overwrite_with_gradient = False
         self.autocast = autocast  # whether layers that compute in another dtype read it in that
+
+    def _take(self, value: Any, shape: tuple[int, ...] | None, dtype: Any, name: str) -> None:
+        array = dtypes.as_array(value)
+        if dtype is not None:
+            array = array.astype(dtypes.standardize(dtype), copy=False)
+        if shape is not None and tuple(shape) != array.shape:
+            raise ValueError(
+                f"variable {name!r}: the initial value has the shape {array.shape}, expected {tuple(shape)}"
+            )
+        self.shape = array.shape
+        self.dtype = dtypes.standardize(array.dtype)
+        self.handle = self.backend.upload(array)
 
     @property
     def ndim(self) -> int:

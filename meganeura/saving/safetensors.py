@@ -1,6 +1,6 @@
 """The safetensors format: a JSON header with names, dtypes, shapes and offsets, then raw little-endian data.
 
-Tensors are read one at a time, when they are asked for, a few megabytes at once, and each value goes
+Tensors are read one at a time, when they are asked for, a megabyte at once, and each value goes
 straight to where it is wanted, so that loading needs host memory for the largest tensor only. (A mapped
 file would count as the process's memory for as long as it is open.) The header is checked completely
 before anything is read: sizes, overlaps, gaps, duplicate names. Format: https://huggingface.co/docs/safetensors.
@@ -24,7 +24,7 @@ from meganeura.saving.safetensors_writer import save_safetensors as save_safeten
 LARGEST_HEADER = 100 << 20
 
 #: Bytes of a file that are read at once.
-BLOCK = 4 << 20
+BLOCK = 1 << 20
 
 #: File dtype -> (NumPy dtype of the bytes, dtype handed out). bfloat16 has no NumPy type.
 _DTYPES: dict[str, tuple[str, str]] = {
@@ -147,7 +147,7 @@ class SafetensorsFile(Mapping[str, np.ndarray]):
     def read_into(self, name: str, out: np.ndarray) -> None:
         """Read a tensor into an array of its shape, which may be a transposed view and of another dtype.
 
-        No more than a block of a few megabytes lies in memory beside `out`.
+        No more than a block of a megabyte or a few lies in memory beside `out`.
         """
         kind, shape, begin, _ = self._entry(name)
         if out.shape != shape:

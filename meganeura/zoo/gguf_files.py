@@ -20,7 +20,7 @@ from meganeura.quantization.formats import FORMATS, Format, Packed, from_parts
 from meganeura.quantization.variable import built_packed, refusal
 from meganeura.saving.safe_h5 import DamagedFileError
 from meganeura.variable import at_most
-from meganeura.zoo.pretrained import architecture, load_weights
+from meganeura.zoo.pretrained import architecture, built_and_loaded, load_weights
 
 #: The architecture in the file -> Hugging Face's class, and whether rows of queries and keys lie in pairs.
 FAMILIES = {"llama": ("LlamaForCausalLM", True), "qwen2": ("Qwen2ForCausalLM", False)}
@@ -174,7 +174,11 @@ def from_gguf(path: str | os.PathLike[str], quantize: str | None = None, **sizes
     def stored(layer: Any, columns: int) -> Format | None:
         return tensors.format(f"{layer.name}.weight")
 
-    with at_most(2 * held + (1 << 16)), built_packed(stored if quantize == AS_STORED else quantize):
-        model = built.build(config, tuple(tensors), **sizes)
-    load_weights(model, tensors, built.transposed, built.norms_from_zero)
-    return model
+    def build() -> Any:
+        choice = stored if quantize == AS_STORED else quantize
+        with at_most(2 * held + (1 << 16)), built_packed(choice):
+            return built.build(config, tuple(tensors), **sizes)
+
+    return built_and_loaded(
+        build, lambda m: load_weights(m, tensors, built.transposed, built.norms_from_zero)
+    )

@@ -22,7 +22,7 @@ from meganeura.quantization.variable import PackedVariable, built_packed
 from meganeura.saving.atomic import atomic_path
 from meganeura.saving.safe_h5 import DamagedFileError
 from meganeura.saving.safetensors import load_safetensors, save_safetensors
-from meganeura.variable import at_most
+from meganeura.variable import Variable, at_most, unfilled
 from meganeura.zoo.bert import OutputBias, bert_of_files
 from meganeura.zoo.gpt2 import STORED_TRANSPOSED, GPT2Config, gpt2
 from meganeura.zoo.llama import LlamaConfig, llama
@@ -153,10 +153,11 @@ def load_weights(
     tensors: Mapping[str, np.ndarray],
     transposed: Iterable[str] = (),
     norms_from_zero: bool = False,
-) -> None:
+) -> list[Variable]:
     """Copy stored tensors into a zoo model, one at a time, after checking every name and shape.
 
-    Raises ValueError that lists the missing, the unexpected and the mis-shaped ones.
+    Returns the variables that were filled. Raises ValueError that lists the missing, the unexpected and the
+    mis-shaped ones.
     """
     table = stored_names(model, transposed, norms_from_zero)
     missing = sorted(set(table) - set(tensors))
@@ -177,24 +178,46 @@ def load_weights(
         )
     # files whose tensors are packed give them as they are
     packed = getattr(tensors, "packed", None)
+    read = _Reader(tensors, max((v.size for v, _ in table.values()), default=0))
     for name, (variable, transform) in table.items():
         if packed is not None and isinstance(variable, PackedVariable):
             stored = packed(name, variable.format)
             if stored is not None:
                 variable.assign_packed(stored)
                 continue
-        variable.assign(_read(tensors, name, transform, tuple(variable.shape)))
+        variable.assign(read(name, transform, tuple(variable.shape)))
+    return [variable for variable, _ in table.values()]
 
 
-def _read(tensors: Any, name: str, transform: Transform, shape: tuple[int, ...]) -> np.ndarray:
-    """A stored tensor as the variable wants it. From files that can, it is read into its place at once."""
-    read_into = getattr(tensors, "read_into", None)
-    if read_into is None:
-        return np.ascontiguousarray(transform(tensors[name]))
-    ours = np.empty(shape, "float32")
-    read_into(name, transform.back(ours))
-    ours += np.float32(transform.offset)
-    return ours
+def built_and_loaded(build: Callable[[], Any], load: Callable[[Any], list[Variable]]) -> Any:
+    """The model that `build` makes, its weights only from `load`; what that leaves out is drawn after all."""
+    with unfilled() as waiting:
+        model = build()
+    filled = {id(variable) for variable in load(model)}
+    for variable, draw in waiting:
+        if id(variable) not in filled:
+            variable.assign(draw())
+    return model
+
+
+class _Reader:
+    """Reads stored tensors as variables want them, one after the other into the same memory: what the
+    allocator would keep of one array after the other would add up."""
+
+    def __init__(self, tensors: Any, largest: int):
+        self._tensors = tensors
+        self._read_into = getattr(tensors, "read_into", None)
+        self._memory = np.empty(largest if self._read_into else 0, "float32")
+
+    def __call__(self, name: str, transform: Transform, shape: tuple[int, ...]) -> np.ndarray:
+        """The values, until the next call."""
+        if self._read_into is None:
+            return np.ascontiguousarray(transform(self._tensors[name]))
+        ours = self._memory[: math.prod(shape)].reshape(shape)
+        self._read_into(name, transform.back(ours))
+        if transform.offset:
+            ours += np.float32(transform.offset)
+        return ours
 
 
 @dataclass(frozen=True)
@@ -294,15 +317,20 @@ def from_pretrained(
     with load_safetensors(folder) as file:
         tensors = Renamed(file, str(config.get("model_type", "")))
         held = sum(math.prod(tensors.shape(n)) for n in tensors)
-        try:
-            # what is missing is told of by name
-            with at_most(2 * held + (1 << 16)), built_packed(quantize):
-                model = kind.build(config, tuple(tensors), **sizes)
-        except KeyError as error:
-            raise DamagedFileError(
-                f"{folder / 'config.json'} describes no model: it lacks {error}"
-            ) from error
-        load_weights(model, tensors, kind.transposed, kind.norms_from_zero)
+
+        def build() -> Any:
+            try:
+                # what is missing is told of by name
+                with at_most(2 * held + (1 << 16)), built_packed(quantize):
+                    return kind.build(config, tuple(tensors), **sizes)
+            except KeyError as error:
+                raise DamagedFileError(
+                    f"{folder / 'config.json'} describes no model: it lacks {error}"
+                ) from error
+
+        model = built_and_loaded(
+            build, lambda m: load_weights(m, tensors, kind.transposed, kind.norms_from_zero)
+        )
     model.folder = folder
     return model
 

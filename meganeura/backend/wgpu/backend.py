@@ -47,19 +47,23 @@ class WgpuBackend:
     # --- memory --------------------------------------------------------------------------------
 
     def upload(self, array: np.ndarray) -> GpuBuffer:
-        dtype = str(array.dtype)
-        size = storage_bytes(array.size, dtype)
-        if size > self.limits.binding_bytes:
-            raise ValueError(
-                f"an array of shape {array.shape} takes {size} bytes, and the device binds at most "
-                f"{self.limits.binding_bytes}; give the data in batches, from a generator"
-            )
-        held = self.pool.take(size)
+        held = self._take(array.shape, str(array.dtype))
         self.write(held, array)
         return held
 
     def allocate(self, shape: Sequence[int], dtype: str) -> GpuBuffer:
-        return self.upload(np.zeros(tuple(shape), dtype))
+        held = self._take(shape, dtype)
+        self.stream.clear(held.gpu)
+        return held
+
+    def _take(self, shape: Sequence[int], dtype: str) -> GpuBuffer:
+        size = storage_bytes(math.prod(shape), dtype)
+        if size > self.limits.binding_bytes:
+            raise ValueError(
+                f"an array of shape {tuple(shape)} takes {size} bytes, and the device binds at most "
+                f"{self.limits.binding_bytes}; give the data in batches, from a generator"
+            )
+        return self.pool.take(size)
 
     def write(self, handle: GpuBuffer, array: np.ndarray) -> None:
         self.pool.write(handle, to_storage(array).reshape(-1))

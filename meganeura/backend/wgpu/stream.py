@@ -21,6 +21,11 @@ import numpy as np
 FIRST_SUBMISSION = 16
 LARGEST_SUBMISSION = 128
 
+#: Bytes that are written at once, and written in all before they are handed over and waited for: until
+#: then the driver keeps a second copy of them.
+LARGEST_WRITE = 4 << 20
+LARGEST_UNSUBMITTED = 16 << 20
+
 #: What is read back goes through a buffer that grows to the largest read of these sizes, and is kept; larger
 #: reads use a buffer of their own.
 _STAGING_BYTES = (1 << 20, 64 << 20)
@@ -44,6 +49,7 @@ class Stream:
         self._pass: Any = None
         self._raw: Any = None
         self._waiting = 0
+        self._unsubmitted = 0
         self._most = FIRST_SUBMISSION
         self._pipeline: Any = None
         self._staging: Any = None
@@ -99,6 +105,7 @@ class Stream:
                 compute.end()
                 self.device.queue.submit([encoder.finish()])
                 self.submissions += 1
+                self._unsubmitted = 0
                 self._most = min(2 * self._most, LARGEST_SUBMISSION)
             while self._doomed:
                 self._doomed.pop().destroy()
@@ -107,7 +114,24 @@ class Stream:
         """Copy host memory into a buffer, after all that was recorded before."""
         with self.lock:
             self.flush()
-            self.device.queue.write_buffer(gpu, 0, data)
+            view = memoryview(data).cast("B")
+            for start in range(0, len(view), LARGEST_WRITE):
+                part = view[start : start + LARGEST_WRITE]
+                self.device.queue.write_buffer(gpu, start, part)
+                self._unsubmitted += len(part)
+                if self._unsubmitted >= LARGEST_UNSUBMITTED:
+                    self.device.queue.submit([])
+                    self._lib.wgpuDevicePoll(self.device._internal, True, self._ffi.NULL)
+                    self._unsubmitted = 0
+
+    def clear(self, gpu: Any) -> None:
+        """Fill a buffer with zeros, after all that was recorded before."""
+        with self.lock:
+            self.flush()
+            encoder = self.device.create_command_encoder()
+            encoder.clear_buffer(gpu)
+            self.device.queue.submit([encoder.finish()])
+            self._unsubmitted = 0
 
     def destroy(self, gpu: Any) -> None:
         """Destroy a buffer once what was recorded is handed over: it may be in use there.
