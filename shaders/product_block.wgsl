@@ -2,7 +2,7 @@
 // fetch_a(batch, row, term) and fetch_b(batch, term, column) are called inside their ranges only;
 // results leave through put(batch, row, column, value).
 let batch = group.z;
-${TERMS}
+let terms = ${TERMS};
 let row0 = group.y * ${BM}u;
 let column0 = group.x * ${BN}u;
 let slice = thread / ${LANES}u;

@@ -11,6 +11,7 @@ from meganeura.ops import (
     index,
     leaf,
     movement,
+    parts,
     pointwise,
     random_bits,
     reduction,

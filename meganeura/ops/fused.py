@@ -9,12 +9,12 @@ import numpy as np
 
 from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node, Shape
-from meganeura.ops.convolution import _kernel_gradient_reference, conv_reference, output_shape
+from meganeura.ops.convolution import conv_reference, output_shape
 from meganeura.ops.matmul import _infer as _matmul_infer
 from meganeura.ops.matmul import _reference as _matmul_reference
 from meganeura.ops.pointwise import _infer as pointwise_infer
 from meganeura.ops.pointwise import gelu, sigmoid, softplus
-from meganeura.ops.registry import Op, Sample, register
+from meganeura.ops.registry import Op, Sample, make, register
 
 #: Activations that a product can end with: name -> (NumPy, the pointwise op and its attributes).
 ACTIVATIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str | None, dict[str, Any]]] = {
@@ -27,6 +27,21 @@ ACTIVATIONS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], str | None, dic
     "gelu_tanh": (lambda x: gelu(x, True), "gelu", {"approximate": True}),
     "softplus": (softplus, "softplus", {}),
 }
+
+
+def unfused(node: Node) -> tuple[Node, Callable[[Node], Node]]:
+    """A product without its bias and activation, and what adds them; any other node as it is."""
+    if node.op not in ("fused_matmul", "fused_conv"):
+        return node, lambda value: value
+    *operands, bias = node.inputs
+    _, op, extra = ACTIVATIONS[node.attributes["activation"]]
+
+    def finish(value: Node) -> Node:
+        out = make("add", value, bias)
+        return out if op is None else make(op, out, **extra)
+
+    attributes = {k: v for k, v in node.attributes.items() if k != "activation"}
+    return make(node.op.removeprefix("fused_"), *operands, **attributes), finish
 
 
 def _bias(bias: Node, channels: int, activation: str) -> None:
@@ -168,51 +183,6 @@ register(
 
 
 # --- made by the scheduler only ----------------------------------------------------------------
-
-
-def _parts_reference(
-    x: Any, dy: Any, kernel_shape: Shape, parts: int, **geometry: Any
-) -> np.ndarray:
-    """The kernel gradient as a sum over parts of the output positions, each part a row."""
-    positions = int(np.prod(dy.shape[:-1]))
-    each = -(-positions // parts)
-    number = (np.arange(positions) // each).reshape(*dy.shape[:-1], 1)
-    zero = np.zeros((), dy.dtype)
-    return np.stack(
-        [
-            _kernel_gradient_reference(x, np.where(number == p, dy, zero), kernel_shape, **geometry)
-            for p in range(parts)
-        ]
-    )
-
-
-def _parts_samples(random: np.random.Generator) -> list[Sample]:
-    found = []
-    for groups, parts in ((1, 3), (2, 2)):
-        geometry = {
-            "strides": (1, 2),
-            "padding": ((1, 1), (0, 1)),
-            "dilation": (1, 1),
-            "groups": groups,
-        }
-        kernel = (3, 3, 4 // groups, 6)
-        dy = (2, 6, 3, 6)
-        arrays = tuple(random.standard_normal(s).astype("float32") for s in ((2, 6, 7, 4), dy))
-        found.append(
-            Sample(arrays, {**geometry, "kernel_shape": kernel, "parts": parts}, gradient=False)
-        )
-    return found
-
-
-register(
-    Op(
-        "conv_kernel_gradient_parts",
-        "template",
-        lambda x, dy, kernel_shape, parts, **_: ((parts, *kernel_shape), "float32"),
-        _parts_reference,
-        samples=_parts_samples,
-    )
-)
 
 
 def _attend_infer(x: Node, v: Node, *_: Node, transpose_v: bool, **__: bool) -> tuple[Shape, str]:

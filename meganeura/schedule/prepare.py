@@ -9,9 +9,12 @@ from typing import Any
 
 from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Graph, Node
+from meganeura.ops.fused import unfused
 from meganeura.ops.nodes import cast, reshape
 from meganeura.ops.registry import make
 from meganeura.schedule.plan import Limits
+from meganeura.schedule.templates import tiles
+from meganeura.schedule.templates.sizes import is_product, product_size
 
 _NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
 
@@ -41,7 +44,7 @@ def prepared(graph: Graph, limits: Limits) -> Graph:
             known[key] = found
             found = known[key] = _without_padding(found, alone)
             split = _split(found, limits)
-            split = _split_kernel_gradient(found, limits) if split is None else split
+            split = _split_product(found, limits) if split is None else split
             split = _split_concatenate(found, limits) if split is None else split
             if split is not None:
                 known[key] = found = split
@@ -170,16 +173,20 @@ def _split(node: Node, limits: Limits) -> Node | None:
     return cast(reshape(total, node.shape), node.dtype)
 
 
-def _split_kernel_gradient(node: Node, limits: Limits) -> Node | None:
-    """A convolution's kernel gradient sums over every output position: in parts, so that the few
-    weights it has do not leave the device idle."""
-    if node.op != "conv_kernel_gradient" or limits.software:
+def _split_product(node: Node, limits: Limits) -> Node | None:
+    """A product whose blocks are too few for a large device: its terms in parts, which are added up.
+
+    Each part and the sum have a fixed order, so the result does not depend on timing.
+    """
+    if limits.software or not is_product(node):
         return None
-    positions = math.prod(node.inputs[1].shape[:-1])
-    tiles = -(-math.prod(node.shape[:-1]) // 64) * -(-node.shape[-1] // 64)
-    parts = min(positions // 256, max(264 // tiles, 1), 64)
+    parts = tiles.parts(*product_size(node), limits)
     if parts < 2:
         return None
-    made = make("conv_kernel_gradient_parts", *node.inputs, **node.attributes, parts=parts)
-    made.scope = node.scope
-    return cast(make("sum", made, axes=(0,), keepdims=False), node.dtype)
+    plain, finish = unfused(node)
+    made = make(f"{plain.op}_parts", *plain.inputs, **plain.attributes, parts=parts)
+    total = cast(make("sum", made, axes=(0,), keepdims=False), node.dtype)
+    last = finish(total)
+    for new in (made, total, last):
+        new.scope = node.scope
+    return last

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Node
-from meganeura.ops.fused import ACTIVATIONS
+from meganeura.ops.fused import unfused
 from meganeura.ops.pointwise import WGSL_TYPES
-from meganeura.ops.registry import REGISTRY, make
+from meganeura.ops.registry import REGISTRY
 from meganeura.schedule import index as ix
 from meganeura.schedule import packed
 from meganeura.schedule.index import Index
@@ -17,18 +17,6 @@ from meganeura.schedule.templates.base import TEMPLATES, KernelBody
 from meganeura.schedule.writer import Bindings, Unfusable, Writer, view
 
 
-def product_of(node: Node) -> tuple[Node, list[Node]]:
-    """A fused product as its plain product and the pointwise nodes that follow it."""
-    if node.op not in ("fused_matmul", "fused_conv"):
-        return node, []
-    *operands, bias = node.inputs
-    attributes = {k: v for k, v in node.attributes.items() if k != "activation"}
-    plain = make(node.op.removeprefix("fused_"), *operands, **attributes)
-    out = make("add", plain, bias)
-    _, op, extra = ACTIVATIONS[node.attributes["activation"]]
-    return plain, [out if op is None else make(op, out, **extra)]
-
-
 class TemplateDraft(Draft):
     """A template's kernel, with what follows its result applied before it is stored."""
 
@@ -36,8 +24,9 @@ class TemplateDraft(Draft):
 
     def __init__(self, first: Node, limits: Limits, materialised: Materialised):
         super().__init__(first, limits, materialised)
-        self.plain, tail = product_of(first)
-        self.tail = tail[0] if tail else None
+        self.plain, finish = unfused(first)
+        tail = finish(self.plain)
+        self.tail = None if tail is self.plain else tail
         self.node = self.plain
         self.inputs = list(self.plain.inputs)
         self._known_quads: dict[tuple[int, int], tuple[Node, Index] | None] = {}

@@ -72,8 +72,28 @@ def test_registers_of_software_devices(
     product(software, 530, 261, 3, True, False)  # groups of 32
 
 
+@pytest.mark.parametrize("terms", [2048, 2030])
+def test_terms_in_parts(backend: Any, terms: int) -> None:
+    """A product with few outputs and many terms, its bias and its activation after the sum."""
+    random = np.random.default_rng(terms)
+    a, b = (random.standard_normal(s).astype("float32") for s in ((52, terms), (terms, 72)))
+    bias = random.standard_normal(72).astype("float32")
+    nodes = [
+        Node("input", (), {"name": str(i)}, x.shape, "float32") for i, x in enumerate((a, b, bias))
+    ]
+    flags = {"transpose_a": False, "transpose_b": False, "activation": "relu"}
+    graph = Graph(nodes, [make("fused_matmul", *nodes, **flags)], [], {})
+    executable = backend.compile(graph, False)
+    assert any("matmul_parts" in k.name for k in executable.plan.kernels)
+    (found,) = executable.run([backend.upload(x) for x in (a, b, bias)], [])
+    expected = np.maximum(a.astype("float64") @ b.astype("float64") + bias, 0)
+    np.testing.assert_allclose(backend.download(found, (52, 72), "float32"), expected, atol=5e-4)
+
+
 def test_the_choice_respects_the_device(backend: Any) -> None:
     small = dataclasses.replace(backend.limits, workgroup_bytes=16384, invocations=256)
     for m, n, k in ((4096, 4096, 4096), (50, 720, 2048), (8, 8, 100000), (128, 49152, 576)):
         assert tiles.choose(1, m, n, k, small).fits(small)
     assert tiles.choose(1, 8, 8, 100000, small).slices > 1
+    assert tiles.parts(1, 256, 256, 4096, small) > 1
+    assert tiles.parts(1, 4096, 4096, 4096, small) == 1

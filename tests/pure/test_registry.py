@@ -33,13 +33,23 @@ NO_GRADIENT = {
     "fused_conv": "made by the rewriter, after differentiation",
     "swiglu": "made by the rewriter, after differentiation",
     "axpy": "made by the rewriter, after differentiation",
-    "conv_kernel_gradient_parts": "made by the scheduler, after differentiation",
+    **{
+        f"{op}_parts": "made by the scheduler, after differentiation"
+        for op in ("matmul", "conv", "conv_input_gradient", "conv_kernel_gradient")
+    },
     "attend": "made by the scheduler, after differentiation",
 }
 
 #: Operations made for large tensors only, with no samples at the edges.
 #: `dequantize`: a row of a packed table is two values at least.
-FEW_SAMPLES = {"attend", "conv_kernel_gradient_parts", "dequantize"}
+FEW_SAMPLES = {
+    "attend",
+    "matmul_parts",
+    "conv_parts",
+    "conv_input_gradient_parts",
+    "conv_kernel_gradient_parts",
+    "dequantize",
+}
 
 #: Operations that are defined for all numbers and must not make a NaN of one.
 TOTAL = [

@@ -90,8 +90,16 @@ class Product:
     b_vector: bool = False
     #: whether four neighbours of `b` are few bytes
     b_packed: bool = False
-    #: statements that define `terms`, where some products of the batch have none: 0 or k
+    #: a function terms_of(batch), where some products of the batch have no terms: 0 or k
     terms: str = ""
+    #: in how many parts the terms are summed up, each stored by itself; put is then called with the number of a
+    #: part within all parts of the batch
+    parts: int = 1
+
+
+def result_shape(node: Node) -> tuple[int, ...]:
+    """The shape of the product, of which the node may have several parts."""
+    return node.shape[1:] if "parts" in node.attributes else node.shape
 
 
 def puts(
@@ -99,6 +107,11 @@ def puts(
 ) -> dict[str, str]:
     """put, and put4 where the result may be stored in quads: they store at `coordinates`, if `test` holds."""
     found = {}
+    number = "let batch = number;"
+    if "parts" in context.node.attributes:
+        parts = context.node.attributes["parts"]
+        number = f"let batch = number / {parts}u;"
+        coordinates = f"number % {parts}u, {coordinates}"
     for name, kind, store in (
         ("put", "f32", context.store),
         ("put4", "vec4<f32>", context.store4),
@@ -108,7 +121,7 @@ def puts(
         statement = f"{store}({coordinates}, value);"
         statement = f"if ({test}) {{ {statement} }}" if test else statement
         found[name] = (
-            f"fn {name}(batch: u32, m: u32, n: u32, value: {kind}) {{ {prelude} {statement} }}"
+            f"fn {name}(number: u32, m: u32, n: u32, value: {kind}) {{ {number} {prelude} {statement} }}"
         )
     return found
 

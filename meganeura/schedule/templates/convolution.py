@@ -6,8 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from meganeura.schedule.templates.base import Context, KernelBody, Product, puts, template
+from meganeura.schedule.templates.base import (
+    Context,
+    KernelBody,
+    Product,
+    puts,
+    result_shape,
+    template,
+)
 from meganeura.schedule.templates.product import lower
+from meganeura.schedule.templates.sizes import product_size, strided_steps
 
 
 def digits(text: str, lengths: Sequence[int], names: Sequence[str]) -> str:
@@ -84,14 +92,14 @@ def _by_channel(context: Context, operand: int, channels: int) -> bool:
     return channels % 4 == 0 and context.vector_axis(operand) == last
 
 
-@template("conv")
+@template("conv", "conv_parts")
 def conv(context: Context) -> KernelBody:
     node, (x, kernel) = context.node, context.inputs
     a = node.attributes
     spatial = x.ndim - 2
     window, (per, outputs) = kernel.shape[:-2], kernel.shape[-2:]
     each = outputs // a["groups"]
-    out = node.shape[1:-1]
+    out = result_shape(node)[1:-1]
     steps, test, places = _into_input(a, x.shape[1:-1])
     o, t = _names("o", spatial), _names("t", spatial)
     grouped = a["groups"] > 1
@@ -107,12 +115,14 @@ def conv(context: Context) -> KernelBody:
                  lambda v: f"{load_kernel(v)}({_join(t, 'c', column)})", b_vector),
         **puts(context, each, row, _join("b", o, column)),
     }  # fmt: skip
-    m, k = x.shape[0] * math.prod(out), math.prod(window) * per
-    product = Product(a["groups"], m, each, k, functions, a_vector=a_vector, b_vector=b_vector)
+    product = Product(
+        *product_size(node), functions, a_vector=a_vector, b_vector=b_vector,
+        parts=a.get("parts", 1),
+    )  # fmt: skip
     return lower(product, context.limits)
 
 
-@template("conv_input_gradient")
+@template("conv_input_gradient", "conv_input_gradient_parts")
 def conv_input_gradient(context: Context) -> KernelBody:
     """Every input position gathers from the outputs that read it.
 
@@ -124,9 +134,8 @@ def conv_input_gradient(context: Context) -> KernelBody:
     spatial = dy.ndim - 2
     window, (per, outputs) = kernel.shape[:-2], kernel.shape[-2:]
     each = outputs // a["groups"]
-    lengths = node.shape[1:-1]
-    # Taps that are dilated as well meet residues in no simple order: they are tried one by one.
-    steps = [s if d == 1 else 1 for s, d in zip(a["strides"], a["dilation"], strict=True)]
+    images, *lengths = result_shape(node)[:-1]
+    steps = strided_steps(a)
     classes = math.prod(steps)
     i, t, u, w = (_names(name, spatial) for name in "ituw")
     residues = [f"h{d}" for d in range(spatial)]
@@ -134,7 +143,7 @@ def conv_input_gradient(context: Context) -> KernelBody:
     start = [f"let group_ = batch / {classes}u;", kind] if classes > 1 else ["let group_ = batch;"]
     fewer = [-(-n // s) for n, s in zip(lengths, steps, strict=True)]
     taps = [-(-n // s) for n, s in zip(window, steps, strict=True)]
-    rows = [*start, digits("m", (node.shape[0], *fewer), ["b", *u])]
+    rows = [*start, digits("m", (images, *fewer), ["b", *u])]
     terms = [digits("k", (*taps, each), [*w, "q"])]
     lines, tests, inside, valid, places = [], [], [], [], []
     for d, (stride, s, (low, _), dilation, n) in enumerate(
@@ -176,61 +185,44 @@ def conv_input_gradient(context: Context) -> KernelBody:
                  lambda v: f"{load_kernel(v)}({_join(t, 'n', output)})", b_vector),
         **puts(context, per, row, _join("b", i, column), " && ".join(inside)),
     }  # fmt: skip
-    m, k = node.shape[0] * math.prod(fewer), math.prod(taps) * each
+    size = product_size(node)
     empty = [f"h{d} < {n}u" for d, (n, s) in enumerate(zip(window, steps, strict=True)) if n < s]
     product = Product(
-        a["groups"] * classes, m, per, k, functions,
+        *size, functions,
         b_along_columns=False, a_vector=a_vector, b_vector=b_vector,
-        terms=f"{kind} let terms = select(0u, {k}u, {' && '.join(empty)});" if empty else "",
+        terms=f"fn terms_of(batch: u32) -> u32 {{ {kind} return select(0u, {size[3]}u, {' && '.join(empty)}); }}"
+        if empty else "",
+        parts=a.get("parts", 1),
     )  # fmt: skip
     return lower(product, context.limits)
 
 
-@template("conv_kernel_gradient")
+@template("conv_kernel_gradient", "conv_kernel_gradient_parts")
 def conv_kernel_gradient(context: Context) -> KernelBody:
     node, (x, dy) = context.node, context.inputs
-    return _kernel_gradient(context, x.shape, dy.shape, node.attributes, 1)
-
-
-@template("conv_kernel_gradient_parts")
-def conv_kernel_gradient_parts(context: Context) -> KernelBody:
-    """The sum over output positions in `parts` parts, which a second kernel adds up."""
-    node, (x, dy) = context.node, context.inputs
-    return _kernel_gradient(context, x.shape, dy.shape, node.attributes, node.attributes["parts"])
-
-
-def _kernel_gradient(
-    context: Context, x: Sequence[int], dy: Sequence[int], a: dict[str, Any], parts: int
-) -> KernelBody:
-    spatial = len(x) - 2
+    a = node.attributes
+    spatial = x.ndim - 2
     kernel = a["kernel_shape"]
     window, (per, outputs) = kernel[:-2], kernel[-2:]
     each = outputs // a["groups"]
-    steps, test, places = _into_input(a, x[1:-1])
+    steps, test, places = _into_input(a, x.shape[1:-1])
     o, t = _names("o", spatial), _names("t", spatial)
-    positions = dy[0] * math.prod(dy[1:-1])
-    length = -(-positions // parts)
     grouped = a["groups"] > 1
-    group = f"(batch / {parts}u)" if parts > 1 else "batch"
-    channel = f"{group} * {per}u + c" if grouped else "c"
-    column = f"{group} * {each}u + n" if grouped else "n"
-    start = f"(batch % {parts}u) * {length}u + k" if parts > 1 else "k"
-    place = f"let p = {start}; {digits('p', (dy[0], *dy[1:-1]), ['b', *o])}"
-    inside = f"p < {positions}u" if parts * length > positions else ""
+    channel = f"batch * {per}u + c" if grouped else "c"
+    column = f"batch * {each}u + n" if grouped else "n"
+    place = digits("k", dy.shape[:-1], ["b", *o])
     row = digits("m", (*window, per), [*t, "c"])
     load_x, load_dy = _loader(context, 0), _loader(context, 1)
     a_vector, b_vector = _by_channel(context, 0, per), _by_channel(context, 1, each)
     functions = {
-        **_fetch("a", "m: u32, k: u32", f"{place} {row} {steps}",
-                 " && ".join(filter(None, (inside, test))),
+        **_fetch("a", "m: u32, k: u32", f"{place} {row} {steps}", test,
                  lambda v: f"{load_x(v)}({_join('b', places, channel)})", a_vector),
-        **_fetch("b", "k: u32, n: u32", place, inside,
+        **_fetch("b", "k: u32, n: u32", place, "",
                  lambda v: f"{load_dy(v)}({_join('b', o, column)})", b_vector),
-        **puts(context, each, row,
-               _join([f"batch % {parts}u"] if parts > 1 else [], t, "c", column)),
+        **puts(context, each, row, _join(t, "c", column)),
     }  # fmt: skip
     product = Product(
-        a["groups"] * parts, math.prod(window) * per, each, length, functions,
-        a_along_terms=False, a_vector=a_vector, b_vector=b_vector,
+        *product_size(node), functions,
+        a_along_terms=False, a_vector=a_vector, b_vector=b_vector, parts=a.get("parts", 1),
     )  # fmt: skip
     return lower(product, context.limits)

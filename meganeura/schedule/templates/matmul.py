@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meganeura.schedule.templates.base import Context, KernelBody, Product, puts, template
+from meganeura.schedule.templates.base import (
+    Context,
+    KernelBody,
+    Product,
+    puts,
+    result_shape,
+    template,
+)
 from meganeura.schedule.templates.product import lower
+from meganeura.schedule.templates.sizes import product_size
 
 
 def _batch(shape: Sequence[int], batch: Sequence[int]) -> list[str]:
@@ -21,16 +29,12 @@ def _batch(shape: Sequence[int], batch: Sequence[int]) -> list[str]:
     return found
 
 
-@template("matmul")
+@template("matmul", "matmul_parts")
 def matmul(context: Context) -> KernelBody:
     node = context.node
     a, b = context.inputs
     ta, tb = node.attributes["transpose_a"], node.attributes["transpose_b"]
-    *batch, m, n = node.shape
-    k = a.shape[-2] if ta else a.shape[-1]
-    count = 1
-    for length in batch:
-        count *= length
+    *batch, _, n = result_shape(node)
 
     def call(name: str, shape: Sequence[int], pair: str) -> str:
         return f"{name}({', '.join([*_batch(shape[:-2], batch), pair])})"
@@ -47,9 +51,10 @@ def matmul(context: Context) -> KernelBody:
     along_a, along_b = context.vector_axis(0), context.vector_axis(1)
     last_a, last_b = along_a in (None, a.ndim - 1), along_b in (None, b.ndim - 1)
     product = Product(
-        count, m, n, k, functions,
+        *product_size(node), functions,
         a_along_terms=last_a != ta, b_along_columns=last_b != tb,
         a_vector=along_a is not None, b_vector=along_b is not None,
         b_packed=context.packed(1),
+        parts=node.attributes.get("parts", 1),
     )  # fmt: skip
     return lower(product, context.limits)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from meganeura.ops.parts import part_length
 from meganeura.schedule.plan import Limits
 from meganeura.schedule.shader_text import shader
 from meganeura.schedule.templates import thin, tiles
@@ -10,6 +13,8 @@ from meganeura.schedule.templates.base import KernelBody, Product, ceil_div, fol
 
 def lower(p: Product, limits: Limits) -> KernelBody:
     """Choose by shape and device."""
+    if p.parts > 1:
+        p = _in_parts(p)
     if p.m < 4 and p.n >= 16 and p.k >= 16 and not limits.software:
         return thin.by_columns(p, limits) if p.b_along_columns else thin.by_terms(p, limits)
     if p.n < 4 or p.m < 4:
@@ -20,17 +25,41 @@ def lower(p: Product, limits: Limits) -> KernelBody:
     return _registers(p) if limits.software else _block(p, limits)
 
 
+def _in_parts(p: Product) -> Product:
+    """Every part as a product of its own."""
+    length = part_length(p.k, p.parts)
+    functions = dict(p.functions)
+    for name, text in p.functions.items():
+        if not name.startswith("fetch"):
+            continue
+        kind = "vec4<f32>" if name.endswith("4") else "f32"
+        order = "k, n" if name.startswith("fetch_b") else "m, k"
+        own = order.replace("k", "term").replace(", ", ": u32, ")
+        test = f"if (k >= {p.k}u) {{ return {kind}(); }} " if p.parts * length > p.k else ""
+        functions[name] = (
+            f"{text.replace(name, f'whole_{name}', 1)}\n"
+            f"fn {name}(number: u32, {own}: u32) -> {kind} {{ let k = number % {p.parts}u * {length}u + term; "
+            f"{test}return whole_{name}(number / {p.parts}u, {order}); }}"
+        )
+    terms = p.terms
+    if terms:
+        whole = terms.replace("terms_of", "whole_terms_of", 1)
+        inner = f"min(whole_terms_of(number / {p.parts}u), {length}u)"
+        terms = f"{whole}\nfn terms_of(number: u32) -> u32 {{ return {inner}; }}"
+    return replace(p, batch=p.batch * p.parts, k=length, functions=functions, terms=terms, parts=1)
+
+
 def _block(p: Product, limits: Limits) -> KernelBody:
     tile = tiles.choose(p.batch, p.m, p.n, p.k, limits)
     memory, body = tiles.block_text(
         p.m, p.n, p.k, tile,
         tiles.Operand("a", p.a_along_terms, p.a_vector),
         tiles.Operand("b", not p.b_along_columns, p.b_vector),
-        p.terms or f"let terms = {p.k}u;",
+        "terms_of(batch)" if p.terms else f"{p.k}u",
         "put4" in p.functions,
     )  # fmt: skip
     size = (ceil_div(p.n, tile.bn), ceil_div(p.m, tile.bm), p.batch)
-    return KernelBody((tile.threads, 1, 1), size, f"{memory}\n{used(p, body)}", body)
+    return KernelBody((tile.threads, 1, 1), size, f"{memory}\n{p.terms}\n{used(p, body)}", body)
 
 
 def _direct(p: Product, limits: Limits) -> KernelBody:
