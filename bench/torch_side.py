@@ -37,17 +37,18 @@ def median_ms(step: Callable[[], Any], calls: int, blocks: int, device: str) -> 
         if device == "cuda":
             torch.cuda.synchronize()
 
-    for _ in range(3):
-        step()
-    times = []
-    for _ in range(blocks):
+    def block(count: int) -> float:
         wait()
         start = time.perf_counter()
-        for _ in range(calls):
+        for _ in range(count):
             step()
         wait()
-        times.append((time.perf_counter() - start) / calls * 1e3)
-    return statistics.median(times)
+        return time.perf_counter() - start
+
+    for _ in range(3):
+        step()
+    count = workloads.block_length(calls, block(calls))
+    return statistics.median(block(count) / count * 1e3 for _ in range(blocks))
 
 
 def _tensors(arrays: tuple[np.ndarray, ...], device: str) -> list[torch.Tensor]:

@@ -13,6 +13,7 @@ from meganeura.schedule.index import Index
 from meganeura.schedule.plan import Limits
 from meganeura.schedule.quads import bound_as_quads, quad_of
 from meganeura.schedule.templates.base import ceil_div, fold_workgroups
+from meganeura.schedule.turned import THREADS, turned
 from meganeura.schedule.writer import STORAGE, Bindings, Unfusable, Writer, literal
 
 Materialised = Callable[[Node], bool]
@@ -84,7 +85,7 @@ class Draft:
 
     def complete(self) -> None:
         """Write the text that is kept, once the kernel has all its nodes."""
-        if not self.limits.software and self.kind != "row":
+        if not self.limits.software:
             self.final = True
             self.write(self._hidden)
         bound = self.bindings
@@ -151,18 +152,8 @@ class MapDraft(Draft):
             writer.quads = (
                 self.final and first.size >= self.limits.quads_from and first.size % 4 == 0
             )
-            width = 4 if writer.quads else 1
-            count = first.size // width
-            self.workgroups, flat = fold_workgroups(ceil_div(count, size), self.limits.workgroups)
-            writer.lines += [
-                f"let i = {flat} * {size}u + thread;",
-                f"if (i >= {count}u) {{ return; }}",
-            ]
-            lanes = [
-                ix.add(ix.mul(ix.var("i", count), width), ix.const(lane)) for lane in range(width)
-            ]
             values: list[list[tuple[Index, str]]] = [[] for _ in self.outputs]
-            for position in lanes:
+            for position in self._positions(writer, first.size, size):
                 writer.given = {}
                 for node, found in zip(self.outputs, values, strict=True):
                     at = ix.unravel(position, node.shape)
@@ -173,6 +164,27 @@ class MapDraft(Draft):
                 if id(node) not in hidden:
                     self._store(writer, node, *found)
         self._finish(bindings, (size, 1, 1), "", "\n".join([*writer.lines, *writer.stores]))
+
+    def _positions(self, writer: Writer, count: int, size: int) -> list[Index]:
+        """The elements that an invocation computes, after the statements that find them."""
+        squares = None
+        if writer.quads and size == THREADS:
+            # What was written one by one, before, tells how elements are read.
+            known = self.bindings.reads.values()
+            squares = turned((where for reads in known for where in reads), count)
+        if squares is not None:
+            self.workgroups, flat = fold_workgroups(squares.workgroups, self.limits.workgroups)
+            writer.lines += squares.lines(flat)
+            return [squares.position(lane) for lane in range(4)]
+        width = 4 if writer.quads else 1
+        i = ix.var("i", count // width)
+        groups = ceil_div(count // width, size)
+        self.workgroups, flat = fold_workgroups(groups, self.limits.workgroups)
+        writer.lines += [
+            f"let i = {flat} * {size}u + thread;",
+            f"if (i >= {count // width}u) {{ return; }}",
+        ]
+        return [ix.add(ix.mul(i, width), ix.const(lane)) for lane in range(width)]
 
     def _bytes(self, writer: Writer, node: Node, size: int) -> None:
         """Four bytes to a word: one invocation writes a word."""

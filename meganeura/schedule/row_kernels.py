@@ -118,20 +118,12 @@ class RowDraft(Draft):
                 self.live = f"wanted < {self.rows}u"
         if lanes > 1:
             writer.lines.append(f"let lane = thread / {self.across}u;")
-        row = ix.unravel(ix.var("r", self.rows), [self.full[i] for i in self.kept])
-        inner = ix.unravel(ix.var("k", self.length), [self.full[i] for i in self.axes])
-        at: list[Index] = [ix.const(0)] * len(self.full)
-        for i, c in zip(self.kept, row, strict=True):
-            at[i] = c
-        for i, c in zip(self.axes, inner, strict=True):
-            at[i] = c
-        place = tuple(at)
         shared: set[str] = set()
         self.last_lines: list[str] = []
         pending = list(self.outputs)
         stage = 0
         while pending:
-            done = self._stage(writer, pending, place, lanes, stage, hidden, shared)
+            done = self._stage(writer, pending, lanes, stage, hidden, shared)
             if not done:
                 raise Unfusable
             pending = [n for n in pending if id(n) not in done]
@@ -190,7 +182,7 @@ class RowDraft(Draft):
         return True
 
     def _stage(
-        self, writer: Writer, pending: list[Node], place: tuple[Index, ...], lanes: int, stage: int,
+        self, writer: Writer, pending: list[Node], lanes: int, stage: int,
         hidden: frozenset[int], shared: set[str],
     ) -> set[int]:  # fmt: skip
         done: set[int] = set()
@@ -209,16 +201,15 @@ class RowDraft(Draft):
             n for n in pending if self._is_reduction(n) and self._ready(n, pending, writer)
         ]
         if not reductions:
-            return self._write_elements(writer, pending, place, lanes, stage, hidden)
+            return self._write_elements(writer, pending, lanes, stage, hidden)
         for node in reductions:
             self._declare(writer, node, stage)
-        step = f"k += {lanes}u" if lanes > 1 else "k++"
-        begin = "lane" if lanes > 1 else "0u"
-        writer.lines.append(f"for (var k = {begin}; k < {self.length}u; {step}) {{")
-        loop = writer.fork(f"s{stage}_")
-        for node in reductions:
-            self._accumulate(loop, node, place)
-        writer.lines += [*loop.lines, "}"]
+
+        def accumulate(loop: Writer, k: str) -> None:
+            for node in reductions:
+                self._accumulate(loop, node, k)
+
+        self._each_element(writer, lanes, stage, accumulate)
         for node in reductions:
             name = self._name(node)
             if lanes > 1:
@@ -261,8 +252,8 @@ class RowDraft(Draft):
         else:
             writer.lines.append(f"var {name} = {_FOLDS[node.op][0][dtype]};")
 
-    def _accumulate(self, loop: Writer, node: Node, place: tuple[Index, ...]) -> None:
-        name, (x,) = self._name(node), node.inputs
+    def _accumulate(self, loop: Writer, node: Node, k: str) -> None:
+        name, (x,), place = self._name(node), node.inputs, self._place_of(k)
         value = (
             loop.value(x, place)
             if id(x) not in loop.local or id(x) in loop.given
@@ -272,7 +263,7 @@ class RowDraft(Draft):
         if node.op in ("argmax", "argmin"):
             value = loop.kept(x, value)
             test = f"{name}_at == {self.length}u || ({better(node.op, dtype, name, value)})"
-            loop.lines.append(f"if ({test}) {{ {name} = {value}; {name}_at = k; }}")
+            loop.lines.append(f"if ({test}) {{ {name} = {value}; {name}_at = {k}; }}")
         else:
             loop.lines.append(f"{name} = {_FOLDS[node.op][1](name, value, dtype)};")
 
@@ -328,7 +319,6 @@ class RowDraft(Draft):
         self,
         writer: Writer,
         pending: list[Node],
-        place: tuple[Index, ...],
         lanes: int,
         stage: int,
         hidden: frozenset[int],
@@ -336,24 +326,72 @@ class RowDraft(Draft):
         ready = [n for n in pending if self._is_full(n)]
         if not ready:
             return set()
-        step = f"k += {lanes}u" if lanes > 1 else "k++"
-        begin = "lane" if lanes > 1 else "0u"
-        writer.lines.append(f"for (var k = {begin}; k < {self.length}u; {step}) {{")
-        loop = writer.fork(f"s{stage}_")
         done: set[int] = set()
-        for node in ready:
-            if not self._ready(node, [p for p in pending if id(p) not in done], loop):
-                continue
-            at = self._full_place(node, place)
-            value = compute(loop, node, at)
-            loop.given[id(node)] = (at, value)
-            if id(node) not in hidden:
-                self._store(loop, node, (ix.ravel(at, node.shape), value))
-            done.add(id(node))
-        body = [*loop.lines, *loop.stores]
-        body = [f"if ({self.live}) {{", *body, "}"] if self.live else body
-        writer.lines += [*body, "}"]
+
+        def write(loop: Writer, k: str) -> None:
+            done.clear()
+            for node in ready:
+                if not self._ready(node, [p for p in pending if id(p) not in done], loop):
+                    continue
+                at = self._full_place(node, self._place_of(k))
+                value = compute(loop, node, at)
+                loop.given[id(node)] = (at, value)
+                if id(node) not in hidden:
+                    self._store(loop, node, (ix.ravel(at, node.shape), value))
+                done.add(id(node))
+
+        self._each_element(writer, lanes, stage, write, self.live)
         return done
+
+    def _place_of(self, k: str) -> tuple[Index, ...]:
+        """Coordinates of the element that the variable numbers within row r."""
+        row = ix.unravel(ix.var("r", self.rows), [self.full[i] for i in self.kept])
+        inner = ix.unravel(ix.var(k, self.length), [self.full[i] for i in self.axes])
+        at: list[Index] = [ix.const(0)] * len(self.full)
+        for axes, found in ((self.kept, row), (self.axes, inner)):
+            for i, c in zip(axes, found, strict=True):
+                at[i] = c
+        return tuple(at)
+
+    def _each_element(
+        self,
+        writer: Writer,
+        lanes: int,
+        stage: int,
+        body: Callable[[Writer, str], None],
+        live: str = "",
+    ) -> None:
+        """Statements for the elements of a row. On a GPU a lane takes several in one turn, so that they are on
+        their way from memory together; their order is that of one at a time."""
+        loop = writer.fork(f"s{stage}_")
+        body(loop, "k")
+        lines = [*loop.lines, *loop.stores]
+        times = 1
+        if self.final and len(lines) <= 64:
+            times = next(n for n in (4, 2, 1) if n * lanes <= self.length)
+        several, stores = list(loop.lines), list(loop.stores)
+        for copy in range(1, times):
+            again = writer.fork(f"s{stage}_{copy}_")
+            # What is read and written where is known from the first.
+            bindings = again.bindings
+            reads = {node: set(where) for node, where in bindings.reads.items()}
+            positions = dict(self.positions)
+            body(again, f"k{copy}")
+            bindings.reads, self.positions = reads, positions
+            several += [f"let k{copy} = k + {copy * lanes}u;", *again.lines]
+            stores += again.stores
+
+        def turn(test: str, step: int, inner: list[str]) -> list[str]:
+            inner = [f"if ({live}) {{", *inner, "}"] if live else inner
+            return [f"for (; {test}; k += {step}u) {{", *inner, "}"]
+
+        writer.lines += ["{", f"var k = {'lane' if lanes > 1 else '0u'};"]
+        if times > 1:
+            ahead = (times - 1) * lanes
+            writer.lines += turn(f"k + {ahead}u < {self.length}u", times * lanes, several + stores)
+        if times == 1 or self.length % (times * lanes):
+            writer.lines += turn(f"k < {self.length}u", lanes, lines)
+        writer.lines.append("}")
 
 
 def _wide(shape: Sequence[int]) -> list[int]:
