@@ -368,7 +368,7 @@ class RowDraft(Draft):
         lines = [*loop.lines, *loop.stores]
         times = 1
         if self.final and len(lines) <= 64:
-            times = next(n for n in (4, 2, 1) if n * lanes <= self.length)
+            times = next((n for n in (4, 2) if n * lanes <= self.length), 1)
         several, stores = list(loop.lines), list(loop.stores)
         for copy in range(1, times):
             again = writer.fork(f"s{stage}_{copy}_")
