@@ -29,7 +29,9 @@ def main() -> None:
     parser.add_argument(
         "--modes", default="eager,captured", help="how PyTorch runs: eager, compile, captured"
     )
-    parser.add_argument("--calls", type=int, default=20, help="steps in each of five blocks, at least")
+    parser.add_argument(
+        "--calls", type=int, default=20, help="steps in each of five blocks, at least"
+    )
     parser.add_argument("--json", help="write the figures to this file as well")
     arguments = parser.parse_args()
     wanted = [n for n in workloads.WORKLOADS if any(p in n for p in arguments.only.split(","))]

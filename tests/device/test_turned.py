@@ -43,5 +43,7 @@ def test_transposed_operands(backend: Any, shape: tuple[int, ...], axes: tuple[i
     (found,) = executable.run(handles, [held])
     np.testing.assert_array_equal(backend.download(found, y.shape, "float32"), -x.transpose(axes))
     expected = y + x.transpose(axes) * row
-    np.testing.assert_allclose(backend.download(held, y.shape, "float32"), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        backend.download(held, y.shape, "float32"), expected, rtol=1e-5, atol=1e-6
+    )
     assert [k.name for k in executable.plan.kernels].count("copy") == 0
