@@ -12,7 +12,7 @@ A table (rows, columns) is cut along its rows into blocks. What a device reads a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -154,6 +154,15 @@ def named(name: object) -> Format:
 
 # --- whole tables --------------------------------------------------------------------------------
 
+#: Values that are worked on at a time: they and what is made of them stay in a cache.
+_SLAB = 1 << 17
+
+
+def _slabs(rows: int, columns: int) -> Iterator[slice]:
+    """The rows of a table, some at a time."""
+    step = max(1, _SLAB // max(columns, 1))
+    return (slice(i, min(i + step, rows)) for i in range(0, rows, step))
+
 
 def from_parts(kind: Format, parts: np.ndarray, halves: np.ndarray) -> Packed:
     """From the bytes of each row (rows, n), and the halves of all blocks in order."""
@@ -173,20 +182,31 @@ def pack(kind: Format, table: np.ndarray) -> Packed:
     rows, columns = table.shape
     if columns % kind.block:
         raise ValueError(f"rows of {columns} values are no multiple of {kind.block}")
-    table = np.ascontiguousarray(table, np.float32)
-    if not np.isfinite(table).all():
-        raise ValueError("not all values are finite")
-    parts, halves = kind.pack(table.reshape(-1, kind.block))
+    each = columns // kind.block
+    parts = np.empty((rows, each, kind.block * kind.bits // 8), np.uint8)
+    halves = np.empty((rows, each, kind.halves), "<f2")
+    for some in _slabs(rows, columns):
+        values = np.ascontiguousarray(table[some], np.float32).reshape(-1, kind.block)
+        if not np.isfinite(values).all():
+            raise ValueError("not all values are finite")
+        own, scales = kind.pack(values)
+        parts[some] = own.reshape(parts[some].shape)
+        halves[some] = scales.reshape(halves[some].shape)
     return from_parts(kind, parts.reshape(rows, columns * kind.bits // 8), halves)
 
 
 def unpack(packed: Packed) -> np.ndarray:
     """The values of a table, as float32."""
     kind, (rows, columns) = packed.format, packed.shape
-    blocks = rows * columns // kind.block
-    halves = np.empty((blocks, 0), "<f2")
+    each = columns // kind.block
+    parts = _bytes(packed.words).reshape(rows, each, kind.block * kind.bits // 8)
+    halves = np.empty((rows, each, 0), "<f2")
     if packed.scales is not None:
         flat = np.ascontiguousarray(packed.scales, "<u4").view("<f2")
-        halves = flat[: blocks * kind.halves].reshape(blocks, kind.halves)
-    parts = _bytes(packed.words).reshape(blocks, kind.block * kind.bits // 8)
-    return kind.unpack(parts, halves).reshape(rows, columns)
+        halves = flat[: rows * each * kind.halves].reshape(rows, each, kind.halves)
+    values = np.empty((rows, columns), np.float32)
+    for some in _slabs(rows, columns):
+        count = (some.stop - some.start) * each
+        own = (x[some].reshape(count, x.shape[2]) for x in (parts, halves))
+        values[some] = kind.unpack(*own).reshape(-1, columns)
+    return values
