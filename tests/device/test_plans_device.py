@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,3 +85,37 @@ def test_the_chosen_input_gets_the_gradient_however_it_is_rounded(gpu: Any) -> N
     from test_device_fuzz import check
 
     assert check(gpu, 3347)
+
+
+def test_long_compilations_are_told_of() -> None:
+    """As often as it takes, with the figure of the moment; short ones are not."""
+    from meganeura.backend.wgpu.patience import Patience
+
+    told: list[str] = []
+    twice = threading.Event()
+
+    def tell(line: str) -> None:
+        told.append(line)
+        if len(told) == 2:
+            twice.set()
+
+    done: list[int] = []
+    with Patience(lambda: f"{len(done)} of 7", after=0.001, every=0.001, tell=tell):
+        done.append(1)
+        assert twice.wait(30)
+    assert told[1] == "1 of 7"
+    count = len(told)
+    with Patience(lambda: "never", after=600, tell=tell):
+        pass
+    assert len(told) == count
+
+
+def test_pipelines_are_made_once_each_in_the_order_of_their_texts(gpu: Any) -> None:
+    from meganeura.backend.wgpu.executor import Pipelines
+
+    text = "@compute @workgroup_size({n}) fn main() {{}}"
+    texts = [text.format(n=n) for n in (1, 2, 3, 2, 1)]
+    pipelines = Pipelines(gpu.device.handle, checked=False)
+    found = pipelines.get(texts)
+    assert found[0] is found[4] and found[1] is found[3] and len({id(p) for p in found}) == 3
+    assert pipelines.get(texts[1:2]) == found[1:2]

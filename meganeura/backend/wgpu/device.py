@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from meganeura import config
+from meganeura.backend.wgpu.native_types import parse_at_once
 from meganeura.schedule.plan import Limits
 
 
@@ -37,6 +38,9 @@ def choose_adapter(name: str = "") -> Any:
     """A real GPU before a software one, never OpenGL; `name` (part of it) overrides."""
     try:
         import wgpu
+        from wgpu.backends.wgpu_native import ffi
+
+        parse_at_once(ffi)
     except Exception as error:  # a missing or broken native library
         raise NoAdapterError(f"wgpu cannot be loaded ({error}).") from error
     with quiet():

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from meganeura.backend.wgpu.memory import GpuBuffer, Pool, Scratch
+from meganeura.backend.wgpu.patience import Patience
 from meganeura.backend.wgpu.stream import Dispatch
 from meganeura.schedule.plan import Plan
 
@@ -25,13 +26,22 @@ class Pipelines:
     def get(self, texts: Sequence[str]) -> list[Any]:
         """One for each text. Drivers take most of the time, and compile several at once."""
         new = [t for t in dict.fromkeys(texts) if t not in self._known]
-        modules = self._modules(new)
-        workers = min(len(new), os.cpu_count() or 1, 8)
-        if workers < 2:
-            made = [self._pipeline(module) for module in modules]
+        if len(new) < 2:
+            made = [self._pipeline(module) for module in self._modules(new)]
         else:
-            with ThreadPoolExecutor(workers) as executor:
-                made = list(executor.map(self._pipeline, modules))
+            done: list[Any] = []  # by several threads, in any order
+
+            def make(module: Any) -> Any:
+                made = self._pipeline(module)
+                done.append(made)
+                return made
+
+            workers = min(len(new), os.cpu_count() or 1, 8)
+            with (
+                Patience(lambda: f"the driver has compiled {len(done)} of {len(new)} kernels"),
+                ThreadPoolExecutor(workers) as executor,
+            ):
+                made = list(executor.map(make, self._modules(new)))
         self._known.update(zip(new, made, strict=True))
         return [self._known[t] for t in texts]
 
