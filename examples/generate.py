@@ -1,6 +1,7 @@
 """Talk with a language model: a folder of Hugging Face files, or random weights of SmolLM2's layout.
 
     python examples/generate.py --model FOLDER [--message "Why is the sky blue?"]
+    python examples/generate.py --quantize q8_0  # weights of 8 bits, for a quarter of the memory
     python examples/generate.py                  # no files needed; what it says means nothing
 
 With a folder, config.json, the safetensors and (through the `tokenizers` package) tokenizer.json are read.
@@ -58,6 +59,7 @@ class Files:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, help="a folder with config.json and safetensors")
+    parser.add_argument("--quantize", help="keep the weights as f16, q8_0 or q4_1")
     parser.add_argument("--message", help="what to say; asked for without it")
     parser.add_argument("--tokens", type=int, default=128, help="the most that it answers")
     parser.add_argument("--temperature", type=float, default=0.7)
@@ -70,10 +72,13 @@ def main() -> None:
 
     mg.utils.set_random_seed(arguments.seed)
     if arguments.model:
-        model, tokenizer = mg.models.from_pretrained(arguments.model), Files(arguments.model)
+        model = mg.models.from_pretrained(arguments.model, quantize=arguments.quantize)
+        tokenizer = Files(arguments.model)
     else:
         config = dataclasses.replace(SMOLLM2_135M, layers=arguments.layers, vocabulary=4096)
         model, tokenizer = mg.models.llama(config), Letters()
+        if arguments.quantize:
+            print(model.quantize(arguments.quantize))
     print(f"{model.count_params():,} weights; {mg.backend.describe()}")
 
     context: list[int] = []
