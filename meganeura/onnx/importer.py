@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import meganeura as mg
 from meganeura.execution import run_call
 from meganeura.onnx import attention, elementwise, neural, recurrent, reductions, tensors
+from meganeura.onnx.external import load_external
 from meganeura.onnx.registry import HANDLERS, Call, OnnxError, Weight
 
 assert all((attention, elementwise, neural, recurrent, reductions, tensors))  # they fill HANDLERS
@@ -53,11 +55,12 @@ class OnnxModel(mg.Model):
             )
         self._proto = proto
         graph = proto.graph
-        stored = {t.name: onnx.numpy_helper.to_array(t) for t in graph.initializer}
+        stored = _stored(onnx, graph)
         self.input_names = [i.name for i in graph.input if i.name not in stored]
         self.output_names = [o.name for o in graph.output]
         self._nodes = list(graph.node)
         self._check_kinds(self._nodes)
+        _check_names(self._nodes, [*stored, *self.input_names], self.output_names)
         self._check_widths(proto)
         fixed = {
             name
@@ -96,7 +99,9 @@ class OnnxModel(mg.Model):
             if kind in _REFUSED:
                 raise OnnxError(f"ONNX node {name!r} ({kind}) cannot be imported: {_REFUSED[kind]}")
         if unknown:
-            raise OnnxError(f"these ONNX operators are not offered: {', '.join(sorted(unknown))}")
+            raise OnnxError(
+                f"these ONNX operators are not offered: {', '.join(sorted(map(str, unknown)))}"
+            )
 
     def _check_widths(self, proto: Any) -> None:
         """Narrow integers are kept in 32 bits, where shifts and complements would come out differently."""
@@ -121,11 +126,15 @@ class OnnxModel(mg.Model):
         return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
-        given = self._by_name(inputs)
-        values = dict(self._initial)
-        values.update(given)
+        values = {**self._initial, **self._by_name(inputs)}
         for node in self._nodes:
-            results = self._evaluate(node, [values[name] for name in node.input], bool(training))
+            try:
+                given = [values[name] for name in node.input]
+                results = self._evaluate(node, given, bool(training))
+            except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
+                raise OnnxError(
+                    f"ONNX node {node.name!r} ({node.op_type}) has inputs or attributes that do not fit: {error}"
+                ) from error
             for name, value in zip(node.output, results, strict=False):
                 values[name] = value
         outputs = [_tensor(values[name]) for name in self.output_names]
@@ -165,7 +174,7 @@ class OnnxModel(mg.Model):
 
 
 def _identifier(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "_.-" else "_" for c in name) or "onnx"
+    return "".join(c if c.isalnum() or c in "_.-" else "_" for c in str(name)) or "onnx"
 
 
 def _tensor(value: Any) -> Any:
@@ -186,10 +195,46 @@ _STATIC_ONLY = frozenset(
 )
 
 
+#: Elements of a constant that a file may have computed from a few bytes.
+LARGEST_CONSTANT = 1 << 27
+
+
+def _product(values: Any) -> int:
+    return math.prod(int(n) for n in np.ravel(values))
+
+
+def _ranged(inputs: list[Any]) -> int:
+    start, limit, delta = (float(np.ravel(x)[0]) for x in inputs)
+    return int((limit - start) / delta) if delta else 0
+
+
+#: Operators that make much from little -> how many elements, from their known inputs.
+_MADE: dict[str, Callable[[list[Any]], int]] = {
+    "ConstantOfShape": lambda x: _product(x[0]),
+    "Range": _ranged,
+    "Expand": lambda x: max(x[0].size, 1) * _product(x[1]),
+    "Tile": lambda x: x[0].size * _product(x[1]),
+    "Pad": lambda x: _padded(x[0].shape, np.ravel(x[1])) if len(x) > 1 else 0,
+    **{f"{kind}Window": lambda x: _product(x[0]) for kind in ("Blackman", "Hamming", "Hann")},
+}
+
+
+def _padded(shape: tuple[int, ...], pads: np.ndarray) -> int:
+    """Pads that name some axes alone count for all."""
+    most = sum(max(int(n), 0) for n in pads)
+    return math.prod(n + most for n in shape) if most > LARGEST_CONSTANT // 64 else 0
+
+
 def _fold(onnx: Any, node: Any, inputs: list[np.ndarray | None], opset: int) -> tuple[Any, ...]:
     """Evaluate one node of known inputs with ONNX's own reference implementation."""
     from onnx.reference import ReferenceEvaluator
 
+    count = _MADE.get(node.op_type, lambda *_: 0)(inputs)
+    if count > LARGEST_CONSTANT:
+        raise OnnxError(
+            f"ONNX node {node.name!r} ({node.op_type}) makes a constant of {count} elements, which is refused; "
+            f"{LARGEST_CONSTANT} are the most"
+        )
     names = [n for n, v in zip(node.input, inputs, strict=True) if v is not None]
     helper = onnx.helper
     graph = helper.make_graph(
@@ -204,33 +249,39 @@ def _fold(onnx: Any, node: Any, inputs: list[np.ndarray | None], opset: int) -> 
     return tuple(np.asarray(next(found)) if n else None for n in node.output)
 
 
-def _tensors(graph: Any) -> Iterator[Any]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            if attribute.HasField("g"):
-                yield from _tensors(attribute.g)
+def _stored(onnx: Any, graph: Any) -> dict[str, np.ndarray]:
+    """The initializers by name."""
+    stored: dict[str, np.ndarray] = {}
+    if graph.sparse_initializer:
+        raise OnnxError("sparse initializers are not offered; store them as dense tensors")
+    for tensor in graph.initializer:
+        if tensor.name in stored:
+            raise OnnxError(f"the file has the tensor {tensor.name!r} twice")
+        try:
+            stored[tensor.name] = onnx.numpy_helper.to_array(tensor)
+        except (ValueError, TypeError, KeyError) as error:
+            raise OnnxError(f"tensor {tensor.name!r} cannot be read: {error}") from error
+    return stored
 
 
-def _check_external(proto: Any, folder: Path) -> None:
-    """External data may lie beside the model, in plain files of its folder, and nowhere else."""
-    for tensor in _tensors(proto.graph):
-        for entry in tensor.external_data:
-            if entry.key != "location":
-                continue
-            path = folder / entry.value
-            inside = path.resolve().is_relative_to(folder.resolve())
-            if Path(entry.value).is_absolute() or not inside or path.is_symlink():
-                raise OnnxError(
-                    f"tensor {tensor.name!r} keeps its data in {entry.value!r}, outside the model's "
-                    "folder, which is refused"
-                )
-            if not path.is_file() or path.stat().st_nlink > 1:
-                raise OnnxError(f"tensor {tensor.name!r} keeps its data in {entry.value!r}, which is "
-                                "no plain file of the model's folder")  # fmt: skip
+def _check_names(nodes: list[Any], known: list[str], outputs: list[str]) -> None:
+    """Every name is given once, before it is used."""
+    defined = {"", *known}
+    if len(set(known)) != len(known):
+        twice = next(n for i, n in enumerate(known) if n in known[:i])
+        raise OnnxError(f"the file has the input or tensor {twice!r} twice")
+    for node in nodes:
+        where = f"ONNX node {node.name!r} ({node.op_type})"
+        for name in node.input:
+            if name not in defined:
+                raise OnnxError(f"{where} uses {name!r}, which nothing before it gives")
+        for name in filter(None, node.output):
+            if name in defined:
+                raise OnnxError(f"{where} gives {name!r}, which is given before")
+            defined.add(name)
+    for name in outputs:
+        if not name or name not in defined:
+            raise OnnxError(f"the model's output {name!r} is given by no node")
 
 
 def load(path: str | os.PathLike[str]) -> OnnxModel:
@@ -251,6 +302,5 @@ def load(path: str | os.PathLike[str]) -> OnnxModel:
         raise
     except Exception as error:  # protobuf raises its own kinds for damaged bytes
         raise OnnxError(f"{path} is not a sound ONNX model: {error}") from error
-    _check_external(proto, path.parent)
-    onnx.external_data_helper.load_external_data_for_model(proto, str(path.parent))
+    load_external(proto, path.parent, onnx)
     return OnnxModel(proto)

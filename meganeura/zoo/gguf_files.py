@@ -18,6 +18,7 @@ import numpy as np
 
 from meganeura.quantization.formats import FORMATS, Format, Packed, from_parts
 from meganeura.quantization.variable import built_packed, refusal
+from meganeura.saving.gguf_header import check_gguf
 from meganeura.saving.safe_h5 import DamagedFileError
 from meganeura.variable import at_most
 from meganeura.zoo.pretrained import architecture, built_and_loaded, load_weights
@@ -133,10 +134,10 @@ def from_gguf(path: str | os.PathLike[str], quantize: str | None = None, **sizes
             f"reading {path} needs the package gguf: pip install meganeura[gguf], or pip install gguf"
         ) from error
 
+    kinds = {int(kind): size for kind, size in gguf.GGML_QUANT_SIZES.items()}
+    check_gguf(path, kinds, {int(kind): kind.name for kind in gguf.GGML_QUANT_SIZES})
     try:
         reader = gguf.GGUFReader(os.fspath(path))
-    except FileNotFoundError:
-        raise
     except Exception as error:
         raise DamagedFileError(f"{path} is not a sound GGUF file: {error}") from error
 

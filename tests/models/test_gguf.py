@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +177,82 @@ def test_truncated_files_are_refused(tmp_path: Path, size: int) -> None:
     (tmp_path / "t.gguf").write_bytes((tmp_path / "m.gguf").read_bytes()[:size])
     with pytest.raises(DamagedFileError):
         from_gguf(tmp_path / "t.gguf")
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def header(
+    keys: Sequence[bytes] = (), tensors: Sequence[bytes] = (), count: tuple[int, int] | None = None,
+    version: int = 3, data: bytes = b"",
+) -> bytes:  # fmt: skip
+    counts = count or (len(tensors), len(keys))
+    whole = b"GGUF" + struct.pack("<IQQ", version, *counts) + b"".join([*keys, *tensors])
+    return whole + b"\0" * (-len(whole) % 32) + data
+
+
+def key(name: str, kind: int, value: bytes) -> bytes:
+    return text(name) + struct.pack("<I", kind) + value
+
+
+def tensor(name: str, shape: Sequence[int], kind: int = 0, place: int = 0) -> bytes:
+    sizes = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+    return text(name) + sizes + struct.pack("<IQ", kind, place)
+
+
+ALIGNMENT = "general.alignment"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"GGML" + bytes(60), "does not begin"),
+        (header(version=9), "version 9"),
+        (header(count=(0, 1 << 60)), "0 is left|are left"),
+        (header(count=(1 << 60, 0)), "are left"),
+        (header([struct.pack("<Q", 1 << 62)]), "name of"),
+        (header([key("k", 8, struct.pack("<Q", 1 << 62))]), "'k'.*are left"),
+        (header([key("k", 9, struct.pack("<IQ", 4, 1 << 60))]), "'k'.*are left"),
+        (header([key("k", 9, struct.pack("<IQ", 8, 1 << 60))]), "'k'.*elements"),
+        (header([key("k", 9, struct.pack("<IQ", 9, 1) * 9 + bytes(64))]), "type 9"),
+        (header([key("k", 77, bytes(8))]), "type 77"),
+        (header([key("k", 7, b"1"), key("k", 7, b"1")]), "'k' twice"),
+        (header([text("\0").replace(b"\0", b"\xff") + bytes(9)]), "no text|name of"),
+        (header([key(ALIGNMENT, 4, struct.pack("<I", 0))]), "power of two"),
+        (header([key(ALIGNMENT, 4, struct.pack("<I", 48))]), "power of two"),
+        (header([key(ALIGNMENT, 8, text("x"))]), "power of two"),
+        (header(tensors=[tensor("t", (4,))] * 2, data=bytes(16)), "'t' twice"),
+        (header(tensors=[tensor("t", (4, 4, 4, 4, 4))]), "5 dimensions"),
+        (header(tensors=[tensor("t", (1 << 32, 1 << 32))], data=bytes(64)), "bytes up to"),
+        (header(tensors=[tensor("t", (4,), place=1 << 62)], data=bytes(64)), "bytes up to"),
+        (header(tensors=[tensor("t", (4,))], data=bytes(15)), "bytes up to"),
+        (header(tensors=[tensor("t", (4,), kind=999)]), "type 999"),
+        (header(tensors=[tensor("t", (33,), kind=8)], data=bytes(64)), "whose blocks have 32"),
+        (
+            header(tensors=[tensor("t", (16,)), tensor("u", (16,), place=32)], data=bytes(128)),
+            "overlaps",
+        ),
+    ],
+)
+def test_hostile_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "evil.gguf").write_bytes(content)
+    with pytest.raises(DamagedFileError, match=message) as caught:
+        from_gguf(tmp_path / "evil.gguf")
+    assert "evil.gguf" in str(caught.value)
+
+
+def test_random_damage(tmp_path: Path) -> None:
+    """Whatever bytes of the header are changed, the file loads or is refused by a ValueError."""
+    write(tmp_path / "m.gguf", "llama", "F32", weights(False))
+    whole = (tmp_path / "m.gguf").read_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        data = bytearray(whole)
+        for _ in range(rng.integers(1, 4)):
+            data[rng.integers(1200)] = rng.integers(256)
+        (tmp_path / "e.gguf").write_bytes(data)
+        try:
+            from_gguf(tmp_path / "e.gguf")
+        except ValueError as error:
+            assert str(error)
