@@ -1,6 +1,6 @@
 """Time meganeura and, where it is installed, PyTorch, in one run on one device.
 
-python bench/run.py [--only convnet] [--json FILE] [--modes eager,compile,captured]
+python bench/run.py [--only convnet] [--json FILE] [--modes eager,compile,captured] [--dtype mixed_float16]
 """
 
 from __future__ import annotations
@@ -32,19 +32,26 @@ def main() -> None:
     parser.add_argument(
         "--calls", type=int, default=20, help="steps in each of five blocks, at least"
     )
+    parser.add_argument(
+        "--dtype", default="float32", choices=("float32", "mixed_float16"),
+        help="the dtype policy; PyTorch runs under autocast where it is mixed",
+    )  # fmt: skip
     parser.add_argument("--json", help="write the figures to this file as well")
     arguments = parser.parse_args()
+    mg.config.set_dtype_policy(arguments.dtype)
     wanted = [n for n in workloads.WORKLOADS if any(p in n for p in arguments.only.split(","))]
     figures: dict[str, dict[str, dict[str, float]]] = {}
     device = mg.backend.describe()
-    print(f"meganeura {mg.__version__} on {device}; Python {platform.python_version()}")
+    print(
+        f"meganeura {mg.__version__} on {device}, {arguments.dtype}; Python {platform.python_version()}"
+    )
     torch_side = None
     if importlib.util.find_spec("torch"):
         import torch
         import torch_side
 
         where = torch.cuda.get_device_name() if torch.cuda.is_available() else "the CPU"
-        print(f"PyTorch {torch.__version__} on {where}, float32, TF32 off")
+        print(f"PyTorch {torch.__version__} on {where}, {arguments.dtype}, TF32 off")
     print(
         f"{'workload':22s} {'who':12s} {'train ms':>9s} {'infer ms':>9s} {'ratio':>12s} {'dispatches':>11s} {'MiB':>7s}"
     )
@@ -63,7 +70,9 @@ def main() -> None:
             if mode == "captured" and not torch.cuda.is_available():
                 continue
             try:
-                theirs = rows[f"torch {mode}"] = torch_side.measure(name, mode, arguments.calls)
+                theirs = rows[f"torch {mode}"] = torch_side.measure(
+                    name, mode, arguments.calls, half=arguments.dtype == "mixed_float16"
+                )
             except Exception as error:  # one mode that fails must not hide the others
                 print(f"{name:22s} torch {mode}: {str(error)[:120]}")
                 continue

@@ -61,10 +61,12 @@ def _tensors(arrays: tuple[np.ndarray, ...], device: str) -> list[torch.Tensor]:
     return found
 
 
-def measure(name: str, mode: str, calls: int = 20, blocks: int = 5) -> dict[str, float]:
+def measure(
+    name: str, mode: str, calls: int = 20, blocks: int = 5, half: bool = False
+) -> dict[str, float]:
     """Medians in milliseconds of a training step and an inference, float32 with TF32 off.
 
-    mode: "eager", "compile" or "captured" (CUDA only).
+    mode: "eager", "compile" or "captured" (CUDA only); half: under autocast, without a scale for the loss.
     """
     workload = workloads.WORKLOADS[name]
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -86,18 +88,24 @@ def measure(name: str, mode: str, calls: int = 20, blocks: int = 5) -> dict[str,
     optimizer = getattr(torch.optim, kind)(model.parameters(), lr=1e-4, **options)
     forward = torch.compile(model) if mode == "compile" else model
 
+    def mixed() -> Any:
+        return torch.autocast(device, torch.float16, enabled=half, cache_enabled=False)
+
     def train() -> None:
         optimizer.zero_grad(set_to_none=True)
-        out = forward(*x)
-        if out.ndim == 3 and y.ndim == 2:  # tokens: one class for each
-            loss(out.flatten(0, 1), y.flatten()).backward()
-        else:
-            loss(out, y).backward()
+        with mixed():
+            out = forward(*x)
+            if out.ndim == 3 and y.ndim == 2:  # tokens: one class for each
+                value = loss(out.flatten(0, 1), y.flatten())
+            else:
+                value = loss(out, y)
+        value.backward()
         optimizer.step()
 
     @torch.no_grad()
     def infer() -> None:
-        forward(*x)
+        with mixed():
+            forward(*x)
 
     wrap = captured if mode == "captured" else (lambda step: step)
     result = {"train": median_ms(wrap(train), calls, blocks, device)}

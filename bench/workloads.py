@@ -179,6 +179,7 @@ def measure(name: str, calls: int = 20, blocks: int = 5) -> dict[str, float]:
         result[kind] = statistics.median(times)
         report = executable.report()
         result[f"{kind}_dispatches"] = float(report["dispatches"])
+        result[f"{kind}_temporary_bytes"] = float(report.get("temporary_bytes", 0))
         result[f"{kind}_moved_bytes"] = float(report.get("moved_bytes", 0))
         if kind == "train" and pool is not None:  # as PyTorch's, which is read before it infers
             result["peak_bytes"] = float(pool.peak_bytes - before)

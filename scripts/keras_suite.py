@@ -176,7 +176,7 @@ def run(area: str, package: str = "meganeura") -> dict[str, tuple[str, str]]:
 
 #: What a case's name and message say of why it fails; the first that fits.
 REASONS = (
-    (r"bfloat16|float64", "WGSL has neither bfloat16 nor float64"),
+    (r"bfloat16|float64", "asks for bfloat16 or float64, which WGSL does not have"),
     (r"quanti[sz]|int4|_int8|awq|gptq|float8|Quanti", "Keras's quantized layers are not offered"),
     (r"lora", "low-rank adaptation is set up in another way here (layers.lora)"),
     (r"[Oo]rbax|OrbaxCheckpoint", "checkpoints of orbax are not offered"),

@@ -64,7 +64,7 @@ class Decoding:
         if found is None:
             with trace.outside():
                 found = Variable(
-                    np.zeros(shape, "float32"),
+                    np.zeros(shape, layer.compute_dtype),
                     trainable=False,
                     name=name,
                     path=f"{layer.name}/{name}",

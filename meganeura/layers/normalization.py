@@ -31,7 +31,12 @@ def along(weight: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:
     return ops.reshape(weight, [n if i in axes else 1 for i, n in enumerate(shape)])
 
 
-class _Affine(Settings, Layer):
+class _Normalization(Settings, Layer):
+    def _casts_inputs(self) -> bool:
+        return False  # values beyond half precision's 65504 come back into its range here
+
+
+class _Affine(_Normalization):
     """A normalisation followed by an optional scale gamma and shift beta."""
 
     def __init__(
@@ -349,7 +354,7 @@ class GroupNormalization(_Affine):
         return outputs
 
 
-class RMSNormalization(Settings, Layer):
+class RMSNormalization(_Normalization):
     """x / sqrt(mean(x^2) + epsilon) * scale, over `axis`."""
 
     arguments = ("axis", "epsilon")
@@ -378,7 +383,7 @@ class RMSNormalization(Settings, Layer):
         return ops.multiply(outputs, along(self.scale, axes, x.shape))
 
 
-class UnitNormalization(Settings, Layer):
+class UnitNormalization(_Normalization):
     """x / sqrt(max(sum(x^2), 1e-12)), over `axis`."""
 
     arguments = ("axis",)

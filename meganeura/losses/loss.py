@@ -54,7 +54,12 @@ class Loss:
             )
         self.name = name or auto_name(type(self).__name__)
         self.reduction = reduction
-        self.dtype = dtype_name(dtype)
+        self._dtype = dtype_name(dtype)
+
+    @property
+    def dtype(self) -> str:
+        """In which dtype the loss is computed."""
+        return self._dtype
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         return _evaluate(self, y_true, y_pred, sample_weight, map_tree(get_mask, y_pred))

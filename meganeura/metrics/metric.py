@@ -55,8 +55,13 @@ class Metric:
 
     def __init__(self, dtype: Any = None, name: str | None = None):
         self.name = name or auto_name(type(self).__name__)
-        self.dtype = self._dtype = dtype_name(dtype)
+        self._dtype = dtype_name(dtype)
         self._variables: list[Variable] = []
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the state."""
+        return self._dtype
 
     def add_variable(
         self,

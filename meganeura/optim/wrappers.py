@@ -80,9 +80,8 @@ class LossScaleOptimizer(Optimizer):
         self.inner_optimizer.learning_rate = value
 
     def _apply(self, grads: list[Any], variables: list[Variable]) -> None:
-        finite = ops.all(ops.isfinite(grads[0]))
-        for gradient in grads[1:]:
-            finite = ops.logical_and(finite, ops.all(ops.isfinite(gradient)))
+        # A reduction at the end, so that all updates read the one answer and not those of every gradient.
+        finite = ops.all(ops.stack([ops.all(ops.isfinite(g)) for g in grads]))
         scale, counter = convert_to_node(self._scale), convert_to_node(self._step_counter)
         unscaled = [
             g if v.overwrite_with_gradient else ops.divide(g, scale)

@@ -129,8 +129,10 @@ def _split(node: Node, limits: Limits) -> Node | None:
 
     Each has a fixed order, so the result does not depend on timing.
     """
-    if node.op not in _NEUTRAL or node.dtype not in FLOATS:
+    if node.op not in _NEUTRAL or node.dtype not in (*FLOATS, "bool"):
         return None
+    # Of truth values the smallest is whether all are true, the largest whether one is.
+    neutral = node.op == "min" if node.dtype == "bool" else _NEUTRAL[node.op]
     (x,) = node.inputs
     axes = node.attributes["axes"]
     length = math.prod(x.shape[a] for a in axes)
@@ -149,7 +151,8 @@ def _split(node: Node, limits: Limits) -> Node | None:
     lengths = [x.shape[i] for i in kept]
     # What varies fastest in memory stays last, so that neighbouring threads read neighbours.
     order = (*kept, *axes) if along else (*axes, *kept)
-    x = cast(x, "float32")  # what the chunks give is kept as it is added up
+    if node.dtype == "float16":
+        x = cast(x, "float32")  # what the chunks give is kept as it is added up
     flat = make("transpose", x, axes=order) if order != tuple(range(x.ndim)) else x
     flat = make("reshape", flat, shape=(*lengths, length) if along else (length, *lengths))
     if each * chunks != length:
@@ -160,7 +163,7 @@ def _split(node: Node, limits: Limits) -> Node | None:
             flat,
             low=(*none, 0),
             high=(*none, more) if along else (more, *none),
-            value=_NEUTRAL[node.op],
+            value=neutral,
         )
     at = len(kept) if along else 0
     flat = make(

@@ -10,13 +10,14 @@ import registry_checks as checks
 
 from meganeura import dtypes, ops
 from meganeura.backend import backend_object
-from meganeura.backend.numpy.backend import NumpyBackend
+from meganeura.backend.numpy.backend import NumpyBackend, NumpyExecutable
 from meganeura.graph.autodiff import gradients
 from meganeura.graph.node import Graph, Node
 from meganeura.ops.registry import Op, make
 from meganeura.rewrite import optimise
 from meganeura.schedule import schedule
 from meganeura.schedule.plan import Limits, storage_bytes
+from meganeura.schedule.prepare import prepared
 
 HALVED = [op for op in checks.registered() if checks.halved_samples(op)]
 
@@ -167,3 +168,18 @@ def test_long_sums_are_split_in_float32() -> None:
     kept = [b.dtype for b in plan.buffers if b.role == "temporary"]
     assert kept
     assert set(kept) == {"float32"}
+
+
+@pytest.mark.parametrize("op", ["min", "max"])
+def test_long_questions_are_split(op: str) -> None:
+    """Whether all (or one) of a long row of values are finite, as the scale of the loss asks."""
+    x = Node("input", (), {"name": "x"}, (100003,), "float32")
+    found = make(op, make("isfinite", x), axes=(0,), keepdims=False)
+    graph = prepared(Graph([x], [found]), Limits())
+    assert sum(n.op == op for n in graph.nodes()) == 2
+    for value in (0.0, np.inf):
+        for place in (0, 50000, 100002):
+            array = np.full(100003, 0.0 if op == "min" else np.inf, "float32")
+            array[place] = value
+            (answer,) = NumpyExecutable(graph).run([array], [])
+            assert answer == (np.isfinite(array).all() if op == "min" else np.isfinite(array).any())
