@@ -30,6 +30,8 @@ class PackedVariable(Variable):
     its values exist nowhere, and it is not trained.
     """
 
+    autocast = False  # in half precision its values would be a table of their own
+
     def __init__(
         self,
         kind: Format,

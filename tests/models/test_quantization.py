@@ -14,6 +14,7 @@ import pytest
 
 import meganeura as mg
 from meganeura import layers, ops
+from meganeura.backend import backend_object
 from meganeura.quantization.formats import FORMATS
 from meganeura.quantization.variable import PackedVariable, built_packed
 from meganeura.zoo.llama import LlamaConfig, llama
@@ -195,6 +196,33 @@ def test_models_around_it_notice() -> None:
     inner.quantize("q4_1")
     found = outer.predict(x, verbose=0)
     np.testing.assert_allclose(found, 2 * inner.predict(x, verbose=0), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("mode", ["q8_0", "f16"])
+def test_half_precision_around_packed_weights(mode: str) -> None:
+    """Products with packed tables are computed in float32, and layers give what their policy says."""
+    if not backend_object().half:
+        pytest.skip("the device has no half precision")
+    model, (x, _) = net(), data()
+    model.quantize(mode)
+    expected = np.asarray(model(x))
+    before = mg.mixed_precision.dtype_policy()
+    mg.mixed_precision.set_dtype_policy("mixed_float16")
+    try:
+        half = net()
+        half.quantize(mode)
+        half.set_weights(model.get_weights())
+        found = half(x)
+        assert found.dtype == "float16"
+        np.testing.assert_allclose(np.asarray(found), expected, 2e-2, 2e-2)
+        words = llama(CONFIG)
+        words.quantize(mode)
+        text = words.generate([3, 7, 1], 8)
+        logits = np.asarray(words(text[None, :-1]), "float32")[0]
+        chosen = np.take_along_axis(logits, text[1:, None], -1)[2:, 0]
+        assert (chosen >= logits[2:].max(-1) - 0.02 * np.abs(logits).max()).all()
+    finally:
+        mg.mixed_precision.set_dtype_policy(before)
 
 
 # --- generation ----------------------------------------------------------------------------------
