@@ -12,7 +12,7 @@ import argparse
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -91,6 +91,11 @@ class PlanningBackend:
 
     def download_many(self, arrays: Sequence[tuple[Any, Sequence[int], str]]) -> list[np.ndarray]:
         return [self.download(*a) for a in arrays]
+
+    def download_later(
+        self, arrays: Sequence[tuple[Any, Sequence[int], str]]
+    ) -> Callable[[], list[np.ndarray]]:
+        return lambda: self.download_many(arrays)
 
     def compile(self, graph: Graph, optimize: bool = True) -> _Planned:
         start = time.process_time()

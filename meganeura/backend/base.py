@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,6 +45,12 @@ class Backend(Protocol):
         self, arrays: Sequence[tuple[Handle, Sequence[int], str]]
     ) -> list[np.ndarray]:
         """Several arrays, each as handle, shape and dtype, with one wait for the device."""
+        ...
+
+    def download_later(
+        self, arrays: Sequence[tuple[Handle, Sequence[int], str]]
+    ) -> Callable[[], list[np.ndarray]]:
+        """Have arrays copied to the host; returns what waits for them. The handles may be let go at once."""
         ...
 
     def compile(self, graph: Graph, optimize: bool = True) -> Executable: ...

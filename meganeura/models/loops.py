@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,11 @@ from meganeura.models.steps import Logs, Pace
 from meganeura.ops.dispatch import map_tree
 from meganeura.tensor import Tensor
 
-#: Outputs of `predict` stay on the device until they are this many bytes, or of this many batches.
-_READ_AT_ONCE = 64 << 20
+#: Outputs of `predict` are copied to the host in groups of at most this many bytes and batches; fewer batches
+#: where a group takes longer than so many seconds.
+_READ_AT_ONCE = 32 << 20
 _MOST_UNREAD = 256
+_GROUP_SECONDS = 0.2
 
 
 def train_epoch(
@@ -102,11 +106,47 @@ def evaluate(
     return values, logs
 
 
+class _Outputs:
+    """The outputs of batches on their way to the host.
+
+    One group is waited for while the device computes the next, so that it never waits for the host.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
+        self._group: list[Any] = []
+        self._bytes = 0
+        self._most = 1
+        self._on_the_way: Callable[[], list[Any]] | None = None
+        self._since = time.perf_counter()
+
+    def add(self, outputs: Any) -> None:
+        self._group.append(outputs)
+        self._bytes += _bytes(outputs)
+        if self._bytes > _READ_AT_ONCE or len(self._group) >= self._most:
+            self._collect(later_on_host(self._group))
+            self._group, self._bytes = [], 0
+
+    def _collect(self, following: Callable[[], list[Any]] | None) -> None:
+        before, self._on_the_way = self._on_the_way, following
+        if before is None:
+            return
+        self.parts += before()
+        now = time.perf_counter()
+        longer, shorter = 4 * self._most, max(1, self._most // 2)
+        self._most = shorter if now - self._since > _GROUP_SECONDS else min(longer, _MOST_UNREAD)
+        self._since = now
+
+    def all(self) -> list[Any]:
+        if self._group:
+            self._collect(later_on_host(self._group))
+        self._collect(None)
+        return self.parts
+
+
 def predict(model: Any, source: Source, steps: int | None, listed: CallbackList) -> list[Any]:
     """The outputs of each batch, as arrays. They are read back while later batches are computed."""
-    waiting: list[Any] = []
-    unread = 0
-    parts: list[Any] = []
+    collected = _Outputs()
     fingerprint = model._fingerprint()
     listed.on_predict_begin()
     done = 0
@@ -119,20 +159,13 @@ def predict(model: Any, source: Source, steps: int | None, listed: CallbackList)
         listed.on_predict_batch_begin(done)
         step, _ = model._step("predict", batch, fingerprint)
         outputs = step.run(batch)
-        waiting.append(outputs)
-        unread += _bytes(outputs)
-        if unread > _READ_AT_ONCE or len(waiting) >= _MOST_UNREAD:
-            # The newest half goes on being computed while the others are on their way.
-            keep = len(waiting) // 2
-            parts += on_host(waiting[: len(waiting) - keep])
-            del waiting[: len(waiting) - keep]
-            unread = sum(map(_bytes, waiting))
+        collected.add(outputs)
         listed.on_predict_batch_end(done, {"outputs": outputs})
         done += 1
     if not done:
         raise ValueError("there are no samples to predict: the data are empty")
     _tell_if_short(done, steps)
-    parts += on_host(waiting)
+    parts = collected.all()
     listed.on_predict_end()
     return parts
 
@@ -144,6 +177,11 @@ def _tell_if_short(done: int, steps: int | None) -> None:
 
 def on_host(outputs: Any) -> Any:
     """Outputs, however nested, as NumPy arrays, with one wait for the device."""
+    return later_on_host(outputs)()
+
+
+def later_on_host(outputs: Any) -> Callable[[], Any]:
+    """Have outputs copied to the host; returns what waits for them and gives the arrays."""
     tensors: list[Tensor] = []
 
     def collect(leaf: Any) -> Any:
@@ -153,8 +191,13 @@ def on_host(outputs: Any) -> Any:
         return np.asarray(leaf)
 
     structure = map_tree(collect, outputs)
-    arrays = backend_object().download_many([(t.handle, t.shape, t.dtype) for t in tensors])
-    return map_tree(lambda s: arrays[s.index] if isinstance(s, Slot) else s, structure)
+    wait = backend_object().download_later([(t.handle, t.shape, t.dtype) for t in tensors])
+
+    def arrays() -> Any:
+        found = wait()
+        return map_tree(lambda s: found[s.index] if isinstance(s, Slot) else s, structure)
+
+    return arrays
 
 
 def _bytes(outputs: Any) -> int:

@@ -13,6 +13,7 @@ import pytest
 import registry_checks as checks
 from rewrite_checks import leaf
 
+from meganeura.backend.wgpu import reads
 from meganeura.graph.node import Graph, Node
 from meganeura.ops.registry import make
 
@@ -119,3 +120,40 @@ def test_pipelines_are_made_once_each_in_the_order_of_their_texts(gpu: Any) -> N
     found = pipelines.get(texts)
     assert found[0] is found[4] and found[1] is found[3] and len({id(p) for p in found}) == 3
     assert pipelines.get(texts[1:2]) == found[1:2]
+
+
+def test_reads_that_were_started_hold_what_was_there(gpu: Any) -> None:
+    """Each is a copy of its moment, whatever is written or let go before somebody waits for it."""
+    rows = [np.full(5, i, "float32") for i in range(4)]
+    held = gpu.upload(rows[0])
+    waiting = []
+    for row in rows:
+        gpu.write(held, row)
+        waiting.append(gpu.download_later([(held, (5,), "float32")]))
+    del waiting[1]  # nobody wants it
+    del held
+    gpu.upload(np.full(5, 9, "float32"))  # in the same buffer
+    for wait, row in zip(waiting, [rows[0], *rows[2:]], strict=True):
+        np.testing.assert_array_equal(wait()[0], row)
+        np.testing.assert_array_equal(wait()[0], row)
+    assert len(gpu.stream.reader._free) <= 2
+    gpu.release()
+    assert not gpu.stream.reader._free and not gpu.stream.reader._started
+
+
+@pytest.mark.parametrize("limits", [(1 << 20, 64 << 20), (256, 1024)])
+def test_reads_of_every_size(
+    gpu: Any, limits: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "_STAGING_BYTES", limits)
+    gpu.release()
+    arrays = [
+        np.arange(7, dtype="float32"), np.array([True, False, True]), np.zeros((0, 3), "float32"),
+        np.array(5, "int32"), np.arange(5, dtype="uint8"), np.arange(20_003).astype("uint8"),
+    ]  # fmt: skip
+    given = [(gpu.upload(a), a.shape, str(a.dtype)) for a in arrays]
+    for found in (gpu.download_many(given), [gpu.download(*g) for g in given]):
+        for array, right in zip(found, arrays, strict=True):
+            np.testing.assert_array_equal(array, right)
+            assert array.dtype == right.dtype and array.flags.writeable
+    assert all(b.size <= limits[1] for b in gpu.stream.reader._free)

@@ -10,6 +10,7 @@ import pytest
 import meganeura as mg
 from meganeura import layers, ops
 from meganeura.backend import backend_object
+from meganeura.models import loops
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(50, 6)).astype("float32")
@@ -442,3 +443,18 @@ def test_names_of_weighted_metrics_of_several_outputs() -> None:
         model.evaluate(X, [TARGETS, TARGETS], verbose=0)
     single = regression(metrics=[["mae", "mse"]])
     assert list(single.evaluate(X, TARGETS, verbose=0, return_dict=True)) == ["loss", "mae", "mse"]
+
+
+def test_predictions_of_many_batches_come_in_order() -> None:
+    """In groups that grow, of which one is computed while another is on its way."""
+    model = mg.Sequential([layers.Input((1,)), layers.Rescaling(2.0)])
+    x = np.arange(1003, dtype="float32")[:, None]
+    np.testing.assert_array_equal(model.predict(x, batch_size=1, verbose=0), 2 * x)
+    outputs = loops._Outputs()
+    sizes = []
+    collect = outputs._collect
+    outputs._collect = lambda wait: (sizes.append(len(outputs._group)), collect(wait))
+    for row in x[:100]:
+        outputs.add(model(row[None]))
+    np.testing.assert_array_equal(np.concatenate(outputs.all()), 2 * x[:100])
+    assert sizes[:2] == [1, 1] and sum(sizes[:-1]) == 100

@@ -6,7 +6,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,14 +75,15 @@ class WgpuBackend:
         self, arrays: Sequence[tuple[GpuBuffer, Sequence[int], str]]
     ) -> list[np.ndarray]:
         """Several arrays with one wait."""
-        sizes = [math.prod(shape) * BYTES.get(dtype, 4) for _, shape, dtype in arrays]
-        data = self.stream.read(
-            (h.gpu, size) for (h, _, _), size in zip(arrays, sizes, strict=True)
-        )
-        return [
-            from_storage(part, tuple(shape), dtype)
-            for part, (_, shape, dtype) in zip(data, arrays, strict=True)
-        ]
+        return _arrays(self.stream.read(_places(arrays)), arrays)
+
+    def download_later(
+        self, arrays: Sequence[tuple[GpuBuffer, Sequence[int], str]]
+    ) -> Callable[[], list[np.ndarray]]:
+        """Have arrays copied to the host; returns what waits for them. The handles may be let go at once."""
+        read = self.stream.start_read(_places(arrays))
+        kinds = [(None, shape, dtype) for _, shape, dtype in arrays]
+        return lambda: _arrays(read.result(), kinds)
 
     def synchronize(self) -> None:
         self.stream.wait()
@@ -90,6 +91,7 @@ class WgpuBackend:
     def release(self) -> None:
         """Give memory that nobody uses back to the device."""
         self.pool.release()
+        self.stream.reader.release()
 
     # --- compiling -----------------------------------------------------------------------------
 
@@ -135,6 +137,17 @@ class WgpuBackend:
         report.setdefault("nodes_after", len(graph.nodes()))
         report.setdefault("rewrites", {})
         return schedule(graph, self.limits), report
+
+
+def _places(arrays: Sequence[tuple[GpuBuffer, Sequence[int], str]]) -> list[tuple[Any, int]]:
+    return [(h.gpu, math.prod(shape) * BYTES.get(dtype, 4)) for h, shape, dtype in arrays]
+
+
+def _arrays(
+    parts: list[np.ndarray], arrays: Sequence[tuple[Any, Sequence[int], str]]
+) -> list[np.ndarray]:
+    kinds = ((tuple(shape), dtype) for _, shape, dtype in arrays)
+    return [from_storage(part, *kind) for part, kind in zip(parts, kinds, strict=True)]
 
 
 def _optimised(graph: Graph) -> tuple[Graph, dict[str, Any]]:

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from meganeura.backend.wgpu.reads import Read, Reader
+
 #: Dispatches in one submission at most: the first one after the device was waited for, when it stands idle,
 #: and the later ones, of which each has twice as many. Handing over costs as much as some dispatches do; very
 #: long submissions make some systems reset the driver.
@@ -25,11 +27,6 @@ LARGEST_SUBMISSION = 128
 #: then the driver keeps a second copy of them.
 LARGEST_WRITE = 4 << 20
 LARGEST_UNSUBMITTED = 16 << 20
-
-#: What is read back goes through a buffer that grows to the largest read of these sizes, and is kept; larger
-#: reads use a buffer of their own.
-_STAGING_BYTES = (1 << 20, 64 << 20)
-_READABLE = 0x0001 | 0x0008  # MAP_READ | COPY_DST
 
 #: pipeline, bind group, workgroups: one dispatch
 Dispatch = tuple[Any, Any, tuple[int, int, int]]
@@ -52,19 +49,8 @@ class Stream:
         self._unsubmitted = 0
         self._most = FIRST_SUBMISSION
         self._pipeline: Any = None
-        self._staging: Any = None
-        self._mapped = lib.WGPUMapAsyncStatus_Success
-        self._status: list[Any] = []
         self._doomed: list[Any] = []
-
-        @ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")
-        def mapped(status: Any, message: Any, _first: Any, _second: Any) -> None:
-            self._status.append(status)
-
-        self._callback = mapped  # native code calls it, so it must live as long as this object
-        self._callback_info = ffi.new("WGPUBufferMapCallbackInfo *")
-        self._callback_info.mode = lib.WGPUCallbackMode_AllowProcessEvents
-        self._callback_info.callback = mapped
+        self.reader = Reader(device)
 
     def record(self, steps: Sequence[Dispatch], times: int = 1) -> None:
         """Dispatch all steps, one after the other, `times` over; objects are wgpu-native's."""
@@ -146,73 +132,21 @@ class Stream:
         self._lib.wgpuDevicePoll(self.device._internal, True, self._ffi.NULL)
         self._most = FIRST_SUBMISSION
 
-    def read(self, parts: Iterable[tuple[Any, int]]) -> list[np.ndarray]:
-        """The first bytes of each of several buffers, with one copy to the host and one wait.
-
-        Parts are views of the bytes of all, or copies where the others would keep much memory in use.
-        """
-        parts = list(parts)
-        sizes = [-(-size // 8) * 8 for _, size in parts]
-        total = sum(sizes)
-        if not total:
-            return [np.empty(0, np.uint8) for _ in parts]
+    def start_read(self, parts: Iterable[tuple[Any, int]]) -> Read:
+        """Have the first bytes of several buffers copied to the host; the buffers may be reused at once."""
         with self.lock:
             self.flush()
-            staging = self._take_staging(total)
-            encoder = self.device.create_command_encoder()
-            at = 0
-            for (gpu, size), padded in zip(parts, sizes, strict=True):
-                if size:
-                    encoder.copy_buffer_to_buffer(gpu, 0, staging, at, -(-size // 4) * 4)
-                at += padded
-            self.device.queue.submit([encoder.finish()])
-            try:
-                whole = self._map(staging, total)
-            finally:
-                if staging is not self._staging:
-                    staging.destroy()
-        found = []
-        at = 0
-        for (_, size), padded in zip(parts, sizes, strict=True):
-            part = whole[at : at + size]
-            found.append(part if 2 * size > total else part.copy())
-            at += padded
+            return self.reader.start(list(parts))
+
+    def read(self, parts: Iterable[tuple[Any, int]]) -> list[np.ndarray]:
+        """The first bytes of each of several buffers, with one copy to the host and one wait."""
+        found = self.start_read(parts).result()
+        self._most = FIRST_SUBMISSION
         return found
 
-    def _take_staging(self, size: int) -> Any:
-        least, most = _STAGING_BYTES
-        if size > most:
-            return self.device.create_buffer(size=size, usage=_READABLE)
-        if self._staging is None or self._staging.size < size:
-            if self._staging is not None:
-                self._staging.destroy()
-            grown = max(least, 1 << (size - 1).bit_length())
-            self._staging = self.device.create_buffer(size=grown, usage=_READABLE)
-        return self._staging
-
-    def _map(self, staging: Any, size: int) -> np.ndarray:
-        lib = self._lib
-        raw = staging._internal
-        self._status.clear()
-        lib.wgpuBufferMapAsync(raw, lib.WGPUMapMode_Read, 0, size, self._callback_info[0])
-        lib.wgpuDevicePoll(self.device._internal, True, self._ffi.NULL)
-        if not self._status:  # some drivers report one poll late
-            lib.wgpuDevicePoll(self.device._internal, True, self._ffi.NULL)
-        self._most = FIRST_SUBMISSION
-        if self._status != [self._mapped]:
-            raise RuntimeError(
-                f"the device did not give back {size} bytes (status {self._status}); it may have been lost: "
-                "save what you have and start the process anew"
-            )
-        pointer = lib.wgpuBufferGetConstMappedRange(raw, 0, size)
-        try:
-            whole = np.empty(size, np.uint8)
-            self._ffi.memmove(self._ffi.from_buffer(whole), pointer, size)
-            return whole
-        finally:
-            lib.wgpuBufferUnmap(raw)
-
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # a pass that is never ended is reported as an error
+    def __del__(
+        self, suppress: Any = contextlib.suppress
+    ) -> None:  # modules may be gone at the end
+        with suppress(Exception):  # a pass that is never ended is reported as an error
             if self._pass is not None:
                 self._pass.end()
