@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from meganeura import dtypes
-from meganeura.autocast import as_read
 from meganeura.graph import trace
 from meganeura.graph.node import Node
 from meganeura.ops.nodes import reshape, transpose
@@ -87,7 +86,7 @@ class PackedVariable(Variable):
     @property
     def value(self) -> Node | Tensor:
         now = trace.current()
-        return as_read(self, now.read(self)) if now is not None else to_tensor(self.numpy())
+        return now.read(self) if now is not None else to_tensor(self.numpy())
 
     def packed(self) -> Packed:
         """The table as it lies on the device."""
