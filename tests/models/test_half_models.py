@@ -411,3 +411,56 @@ def step_graph(name: str, policy: str) -> Any:
 def test_ops_on_variables_outside_of_layers_are_exact(mixed: None) -> None:
     v = mg.Variable(np.float32([1 / 3]), name="v")
     assert ops.add(v, 0.0).dtype == "float32"
+
+
+# --- Keras's own numbers ---------------------------------------------------------------------------
+
+
+def waves(shape: tuple[int, ...], phase: float) -> np.ndarray:
+    count = int(np.prod(shape))
+    return (np.sin(np.arange(count) * 1.7 + phase) * 0.5).reshape(shape).astype("float32")
+
+
+#: By Keras 3.15.1 on PyTorch 2.13: a model, its input and loss; the predictions for the first two samples;
+#: the losses of three epochs; the predictions after them; and the scale, which halves where a step overflowed.
+KERAS: dict[str, tuple[Any, tuple[int, ...], Any, list[float], list[float], list[float], float]] = {
+    "dense": (
+        lambda: [mg.Input((5,)), L.Dense(8, "gelu"), L.LayerNormalization(), L.Dense(3, "softmax")],
+        (16, 5), mg.losses.SparseCategoricalCrossentropy(),
+        [0.1354, 0.5557, 0.3091, 0.0376, 0.3591, 0.6030], [1.2657, 1.0628, 1.1302],
+        [0.9863, 0.0126, 0.0013, 0.5820, 0.4050, 0.0131], 2.0**12,
+    ),
+    "convolution": (
+        lambda: [mg.Input((6, 6, 2)), L.Conv2D(4, 3, padding="same", activation="relu"),
+                 L.BatchNormalization(), L.AveragePooling2D(2), L.Flatten(), L.Dense(3)],
+        (16, 6, 6, 2), mg.losses.SparseCategoricalCrossentropy(from_logits=True),
+        [0.3806, 1.1562, -0.6787, 0.0973, 0.9131, -0.3330], [1.6415, 1.1239, 1.0824],
+        [-0.2646, 1.0879, 0.1672, -0.0122, 1.0723, -0.2275], 2.0**15,
+    ),
+    "recurrence": (
+        lambda: [mg.Input((7, 4)), L.LSTM(6), L.Dense(3, "softmax", dtype="float32")],
+        (16, 7, 4), mg.losses.SparseCategoricalCrossentropy(),
+        [0.2302, 0.3161, 0.4537, 0.2268, 0.3091, 0.4641], [1.1608, 1.1386, 1.1132],
+        [0.3449, 0.3206, 0.3345, 0.3412, 0.3217, 0.3370], 2.0**15,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KERAS)
+def test_keras_numbers(mixed: None, name: str) -> None:
+    """Predictions and training agree with Keras to half precision, skipped steps included."""
+    stack, shape, loss, before, losses, after, scale = KERAS[name]
+    model = mg.Sequential(stack())
+    weights = []
+    for i, w in enumerate(model.weights):
+        ones = any(word in w.path for word in ("gamma", "variance"))
+        weights.append(waves(w.shape, i) + float(ones))
+    model.set_weights(weights)
+    x, y = waves(shape, 3.0), np.arange(16) % 3
+    close = {"rtol": 4e-3, "atol": 2e-3}
+    np.testing.assert_allclose(model.predict(x, verbose=0)[:2].ravel(), before, **close)
+    model.compile(mg.optimizers.SGD(0.1, momentum=0.9), loss)
+    history = model.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0).history
+    np.testing.assert_allclose(history["loss"], losses, rtol=1e-3)
+    np.testing.assert_allclose(model.predict(x, verbose=0)[:2].ravel(), after, **close)
+    assert float(model.optimizer.dynamic_scale.numpy()) == scale

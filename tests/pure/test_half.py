@@ -15,6 +15,7 @@ from meganeura.graph.autodiff import gradients
 from meganeura.graph.node import Graph, Node
 from meganeura.ops.registry import Op, make
 from meganeura.rewrite import optimise
+from meganeura.rewrite.rules import ALL
 from meganeura.schedule import schedule
 from meganeura.schedule.plan import Limits, storage_bytes
 from meganeura.schedule.prepare import prepared
@@ -183,3 +184,38 @@ def test_long_questions_are_split(op: str) -> None:
             array[place] = value
             (answer,) = NumpyExecutable(graph).run([array], [])
             assert answer == (np.isfinite(array).all() if op == "min" else np.isfinite(array).any())
+
+
+def test_rules_fit_halves() -> None:
+    """A constant that a rule brings in has the dtype of what it meets: float32 by name on the right
+    side only where the left side, or a condition, names it too."""
+    for rule in ALL:
+        if rule.rhs and '"float32"' in rule.rhs:
+            for left in rule.lhs:
+                assert '"float32"' in " ".join([left, *rule.when]), rule.name
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda x: ops.log(ops.sum(ops.exp(x), -1)),
+        lambda x: ops.log(ops.exp(x) + ops.exp(2 * x)),
+        lambda x: ops.exp(x) / ops.sum(ops.exp(x), -1, keepdims=True),
+        lambda x: -ops.log(1 - ops.sigmoid(x)),
+        lambda x: 0.5 * x * (1 + ops.erf(x / 2**0.5)),
+        lambda x: x / (1 + ops.exp(-x)),
+        lambda x: ops.maximum(x * 2 * 3 + 0.5, 0) - (-x),
+        lambda x: ops.matmul(x, ops.transpose(x)) + x[:, 0],
+    ],
+)
+def test_formulas_of_halves_are_optimised(formula: Any) -> None:
+    (x,) = _inputs((4, 4))
+    graph = Graph([x], [formula(x)])
+    better, _ = optimise(graph)
+    array = np.random.default_rng(1).standard_normal((4, 4)).astype(np.float16)
+    results = []
+    for g, floating in ((graph, "float64"), (better, "float64"), (better, "float32")):
+        (found,) = NumpyExecutable(g, floating=floating).run([array], [])
+        results.append(found.astype(np.float64))
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-3, atol=1e-3)  # constants are halves
+    np.testing.assert_allclose(results[2], results[0], rtol=1e-2, atol=1e-2)

@@ -19,7 +19,7 @@ _SUM = p("sum", _E, rest="a")
 #: The largest element along the summed dimensions, which the gradient need not know of: it cancels.
 _TOP = p("stop_gradient", p("max", "x", rest="k"))
 #: The same, 0 where it is infinite, so that -inf everywhere gives -inf and not NaN.
-_FINITE_TOP = p("where", p("isfinite", _TOP), _TOP, scalar("0.0"))
+_FINITE_TOP = p("where", p("isfinite", _TOP), _TOP, scalar("0.0", "d"))
 
 
 def _shifted(top: str) -> str:
@@ -77,6 +77,7 @@ RULES: list[Rule] = [
         ),
         "(= k (keeping a))",
         "(= r (kind root))",
+        "(= d (dtype_of r))",
         "(= s (to_shape r))",
         "(unshifted x)",
         replaces=True,
@@ -95,12 +96,14 @@ RULES: list[Rule] = [
                     p(
                         "where",
                         p("equal", "x", "y"),
-                        scalar("0.0"),
+                        scalar("0.0", "d"),
                         p("abs", p("subtract", "x", "y")),
                     ),
                 ),
             ),
         ),
+        "(= r (kind root))",
+        "(= d (dtype_of r))",
         replaces=True,
     ),
 ]
