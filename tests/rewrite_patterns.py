@@ -15,7 +15,7 @@ import numpy as np
 
 from meganeura.graph.node import Graph, Node
 from meganeura.ops.registry import make
-from meganeura.rewrite.rules import ALL, Rule
+from meganeura.rewrite.rules import ALL, RELATIONS, Rule
 from meganeura.rewrite.rules.rule import COLUMNS
 
 Expression = str | list[Any]
@@ -101,8 +101,13 @@ class Instance:
                 self.bounds.setdefault(str(rest[0]), []).append(float(rest[1]))
             elif head == "=" and isinstance(rest[1], list) and str(rest[1][0]).startswith("Op_"):
                 self.patterns[rest[0]] = rest[1]
-            elif head in ("bell", "tanh_bell", "tanh_argument"):
-                makers = [r for r in ALL if any(f.startswith(f"({head} root") for f in r.facts)]
+            elif any(f"(relation {head} " in relation for relation in RELATIONS):
+                makers = [
+                    r
+                    for r in ALL
+                    if any(f.startswith(f"({head} root") for f in r.facts)
+                    and not any(c.startswith(f"({head} ") for c in r.when)
+                ]
                 maker = self._pick(makers)
                 self._conditions(maker.when)
                 self.patterns[rest[0]] = parse(self._pick(maker.lhs))
@@ -258,6 +263,9 @@ class Instance:
             axes = tuple(i for i in range(rank) if self.random.random() < 0.5)
             if rank and not axes:
                 axes = (int(self.random.integers(rank)),)
+            earlier = [a["axes"] for a in self.attributes.values() if "keepdims" in a]
+            if earlier and max(earlier[0], default=-1) < rank and self.random.random() < 0.8:
+                axes = earlier[0]  # two reductions of one rule mostly go along the same dimensions
             return {"axes": axes, "keepdims": bool(self.random.integers(2))}
         if op == "slice":
             some = tuple(int(self._pick((0, 0, min(1, n)))) for n in shape)

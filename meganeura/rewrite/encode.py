@@ -48,6 +48,8 @@ FACTS = {
     "channel": "(function channel (i64 i64) i64 :no-merge)",
     "keeping": "(function keeping (i64) i64 :no-merge)",
     "kept_shape": "(function kept_shape (i64 i64) i64 :no-merge)",
+    "reduced": "(function reduced (i64 i64) i64 :no-merge)",
+    "steady": "(relation steady (i64 i64 i64 i64))",
 }
 
 _REDUCTIONS = ("sum", "max", "min", "prod")
@@ -103,6 +105,9 @@ class Encoded:
         self.folded = 0
         self._numbers: dict[Kind, int] = {}
         self._rests: dict[str, set[int]] = defaultdict(set)
+        self._sums: dict[
+            tuple[int, tuple[int, ...]], Shape
+        ] = {}  # kind, axes -> shape that keeps them
         self._values: dict[int, np.ndarray] = {}
         for i, node in enumerate(self.order):
             kind = self._kind(node.shape, node.dtype)
@@ -124,6 +129,7 @@ class Encoded:
                 self.tables["in_unshifted"].append((children[0],))
             self._fold(i, node)
         self._about_permutations()
+        self._about_sums()
         self._about_kinds()
         for name, rows in self.tables.items():
             if name in FACTS or name == "in_unshifted":
@@ -195,6 +201,31 @@ class Encoded:
         self.tables["keeping"] += [(rest, kept), (kept, kept)]
         shape = tuple(1 if i in axes else n for i, n in enumerate(node.inputs[0].shape))
         self.tables["kept_shape"].append((kind, rest, self.interner[frozen(shape=shape)]))
+        if node.op == "sum":
+            self._sums[kind, axes] = shape
+
+    def _about_sums(self) -> None:
+        """The kinds of sums, and what is the same for all elements of one."""
+        without_ones: dict[Shape, list[int]] = defaultdict(list)
+        for number, (shape, _) in self.kind_of.items():
+            without_ones[_without_leading_ones(shape)].append(number)
+        for (kind, axes), kept in self._sums.items():
+            dtype = self.kind_of[kind][1]
+            short = tuple(n for i, n in enumerate(kept) if i not in axes)
+            forms = [
+                (self.interner[frozen(axes=axes, keepdims=keeps)], shape)
+                for keeps, shape in ((True, kept), (False, short))
+            ]
+            for form, shape in forms:
+                self.tables["reduced"].append((kind, form, self._kind(shape, dtype)))
+            # Where the first dimensions are summed, the rest stay where they are.
+            fitting = forms if axes == tuple(range(len(axes))) else forms[:1]
+            same = _without_leading_ones(kept)
+            for other in without_ones[same] if same else ():
+                if len(self.kind_of[other][0]) <= len(kept):
+                    self.tables["steady"] += [
+                        (other, kind, form, fit) for form, _ in forms for fit, _ in fitting
+                    ]
 
     def _about_kinds(self) -> None:
         tables, interner = self.tables, self.interner
@@ -272,6 +303,11 @@ def order_of(graph: Graph, cut: Collection[int]) -> list[Node]:
             order.append(node)
             stack.pop()
     return order
+
+
+def _without_leading_ones(shape: Shape) -> Shape:
+    wide = next((i for i, n in enumerate(shape) if n != 1), len(shape))
+    return shape[wide:]
 
 
 def _shifted(x: Node) -> bool:

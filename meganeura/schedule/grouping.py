@@ -213,7 +213,11 @@ class Grouping:
         found: dict[int, None] = {}
         for d in sorted(needed, reverse=True):
             found[d] = None
-        siblings = sorted({d for x in needs for d in self._readers[id(x)]}, reverse=True)
+        # Those that read the same, or what was made beside it: sums of parts, each of its own.
+        beside = [n for d in needed for n in self.drafts[d].outputs] if kind == "reduction" else []
+        siblings = sorted(
+            {d for x in (*needs, *beside) for d in self._readers[id(x)]}, reverse=True
+        )
         for d in siblings[:8]:
             draft = self.drafts[d]
             same = draft.kind == "row" if kind == "reduction" else draft.kind == "map"

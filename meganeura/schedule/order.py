@@ -26,6 +26,8 @@ from meganeura.schedule.template_kernels import TemplateDraft
 MOST_PARTS = 16
 #: An update may wait for others while it keeps no more than this many bytes alive.
 _LIGHT = 64 << 10
+#: All that wait may keep one part in so many of the memory that was needed at once so far.
+_WAITING = 50
 #: Kernels may come early when they take no more memory than this.
 _SMALL = 256 << 10
 
@@ -148,6 +150,7 @@ class _Scheduler:
                     self.delta[d] -= size
         self.last = [not after for after in self.after]
         self.memory = [shared_memory(d.functions) for d in self.drafts]
+        self.live = self.most = 0  # bytes of temporaries now, and at most so far
         self.ready: list[int] = []
         self.waiting: list[int] = []
 
@@ -159,8 +162,9 @@ class _Scheduler:
             self._emit(self._company(self._next()))
 
     def _enter(self, d: int) -> None:
-        light = self.last[d] and self.delta[d] >= -_LIGHT
-        insort(self.waiting if light else self.ready, d)
+        kept = sum(max(-self.delta[w], 0) for w in self.waiting) - self.delta[d]
+        light = self.delta[d] >= -_LIGHT or kept * _WAITING <= self.most
+        insort(self.waiting if self.last[d] and light else self.ready, d)
 
     def _next(self) -> int:
         if not self.ready:
@@ -206,6 +210,13 @@ class _Scheduler:
 
     def _emit(self, unit: list[int]) -> None:
         self.order.units.append([self.drafts[d] for d in unit])
+        sizes = (
+            self.sizes.get(id(n), 0) if id(n) in self.drafts[d].bindings.written else 0
+            for d in unit
+            for n in self.drafts[d].bindings.nodes
+        )
+        self.live += sum(sizes)
+        self.most = max(self.most, self.live)
         for d in unit:
             self.done[d] = True
             (self.ready if d in self.ready else self.waiting).remove(d)
@@ -215,6 +226,8 @@ class _Scheduler:
                 if id(node) in draft.bindings.written or id(node) not in self.sizes:
                     continue
                 self.left[id(node)] -= 1
+                if not self.left[id(node)]:
+                    self.live -= self.sizes[id(node)]
                 if self.left[id(node)] == 1:
                     for reader in self.needs.readers[id(node)]:
                         if not self.done[reader]:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from meganeura.dtypes import FLOATS
 from meganeura.graph.node import Graph, Node
 from meganeura.ops.fused import unfused
-from meganeura.ops.nodes import cast, reshape
+from meganeura.ops.nodes import cast
 from meganeura.ops.registry import make
 from meganeura.schedule.plan import Limits
+from meganeura.schedule.splits import Splits
 from meganeura.schedule.templates import tiles
 from meganeura.schedule.templates.sizes import is_product, product_size
-
-_NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf}
 
 
 def prepared(graph: Graph, limits: Limits) -> Graph:
@@ -29,6 +26,7 @@ def prepared(graph: Graph, limits: Limits) -> Graph:
         readers.update({id(x) for x in node.inputs})
     readers.update(id(n) for n in graph.roots)
     alone: set[int] = set()  # new nodes that one node reads
+    splits = Splits(limits)
     for node in graph.nodes():
         if id(node) in leaves:
             new[id(node)] = node
@@ -43,7 +41,7 @@ def prepared(graph: Graph, limits: Limits) -> Graph:
             found = Node(node.op, inputs, node.attributes, node.shape, node.dtype, node.scope)
             known[key] = found
             found = known[key] = _without_padding(found, alone)
-            split = _split(found, limits)
+            split = splits.of(found)
             split = _split_product(found, limits) if split is None else split
             split = _split_concatenate(found, limits) if split is None else split
             if split is not None:
@@ -122,58 +120,6 @@ def _split_concatenate(node: Node, limits: Limits) -> Node | None:
         groups = [parts[i : i + most] for i in range(0, len(parts), most)]
         parts = [make("concatenate", *g, axis=axis) if len(g) > 1 else g[0] for g in groups]
     return parts[0]
-
-
-def _split(node: Node, limits: Limits) -> Node | None:
-    """A long reduction with few rows, as two: over chunks, then over the chunks' results.
-
-    Each has a fixed order, so the result does not depend on timing.
-    """
-    if node.op not in _NEUTRAL or node.dtype not in (*FLOATS, "bool"):
-        return None
-    # Of truth values the smallest is whether all are true, the largest whether one is.
-    neutral = node.op == "min" if node.dtype == "bool" else _NEUTRAL[node.op]
-    (x,) = node.inputs
-    axes = node.attributes["axes"]
-    length = math.prod(x.shape[a] for a in axes)
-    kept = [i for i in range(x.ndim) if i not in axes]
-    rows = math.prod(x.shape[i] for i in kept)
-    along = bool(axes) and max(axes) == x.ndim - 1
-    lanes = 1 if limits.software else 256 if along else 8
-    # A few long rows keep a large device busy in many chunks only; their results are few as well.
-    wanted = 32 if limits.software else 262144 if along and rows <= 8 else 32768
-    if length < 1024 or rows * lanes >= wanted:
-        return None
-    chunks = min(length // (64 * lanes) or 1, max(wanted // (rows * lanes), 1), 512)
-    if chunks < 2:
-        return None
-    each = -(-length // chunks)
-    lengths = [x.shape[i] for i in kept]
-    # What varies fastest in memory stays last, so that neighbouring threads read neighbours.
-    order = (*kept, *axes) if along else (*axes, *kept)
-    if node.dtype == "float16":
-        x = cast(x, "float32")  # what the chunks give is kept as it is added up
-    flat = make("transpose", x, axes=order) if order != tuple(range(x.ndim)) else x
-    flat = make("reshape", flat, shape=(*lengths, length) if along else (length, *lengths))
-    if each * chunks != length:
-        none = (0,) * len(kept)
-        more = each * chunks - length
-        flat = make(
-            "pad",
-            flat,
-            low=(*none, 0),
-            high=(*none, more) if along else (more, *none),
-            value=neutral,
-        )
-    at = len(kept) if along else 0
-    flat = make(
-        "reshape", flat, shape=(*lengths, chunks, each) if along else (chunks, each, *lengths)
-    )
-    partial = make(node.op, flat, axes=(at + 1,), keepdims=False)
-    total = make(node.op, partial, axes=(at,), keepdims=False)
-    for made in (flat, partial, total):
-        made.scope = node.scope
-    return cast(reshape(total, node.shape), node.dtype)
 
 
 def _split_product(node: Node, limits: Limits) -> Node | None:

@@ -15,6 +15,11 @@ from meganeura.schedule.plan import Limits
 from meganeura.schedule.templates.base import ceil_div, fold_workgroups
 from meganeura.schedule.writer import Bindings, Unfusable, Writer, computed
 
+#: Workgroups that keep a large device busy.
+_GROUPS = 64
+#: Elements of a column that one thread writes, at most.
+_MOST_WRITTEN = 32
+
 #: reduction: (start, fold a and b)
 _FOLDS: dict[str, tuple[dict[str, str], Callable[[str, str, str], str]]] = {
     "sum": ({"float32": "0.0", "int32": "0i", "uint32": "0u"}, lambda a, b, t: f"{a} + {b}"),
@@ -70,6 +75,9 @@ class RowDraft(Draft):
                 return False
         elif node.dtype == "uint8" or not (self._is_full(node) or node.size == self.rows):
             self.refusal = "the result has neither a value for each row nor one for each element"
+            return False
+        elif self._is_full(node) and self._too_few_threads():
+            self.refusal = "its few threads would take long to write every element"
             return False
         return super().try_add(node, hidden)
 
@@ -149,7 +157,8 @@ class RowDraft(Draft):
         if along and self.length >= 128:
             return min(256 if self.length >= 1024 else 64, self.limits.invocations), 1
         if not along and self.length >= 32 and self.rows >= 8:
-            across = 32 if self.rows >= 32 else 8
+            # Few columns to a workgroup, where there are few: more of the device has work.
+            across = next((n for n in (32, 16) if self.rows >= n * _GROUPS), 8)
             most = min(1024 if self.length >= 1024 else 256, self.limits.invocations) // across
             lanes = 2
             # Enough threads to fill the device, each with a few elements at least.
@@ -157,6 +166,13 @@ class RowDraft(Draft):
                 lanes *= 2
             return lanes, across
         return 1, min(64, self.limits.invocations)
+
+    def _too_few_threads(self) -> bool:
+        """Whether long columns are few: a thread for each element writes them faster."""
+        if self.limits.software or (self.axes and max(self.axes) == len(self.full) - 1):
+            return False
+        lanes, across = self._arrangement()
+        return self.length > _MOST_WRITTEN * lanes and self.rows < 32 * _GROUPS * across
 
     def _row_place(self, node: Node) -> tuple[Index, ...]:
         """Where row-shaped nodes of any shape have this row's element."""

@@ -59,6 +59,16 @@ def test_dispatches_and_memory(row: str) -> None:
     check_plan(executable.plan, dispatches.DEVICES["software"])
 
 
+@pytest.mark.parametrize(("row", "most"), [("ResNet-50, batch 16, training", 350)])
+def test_dispatches_on_a_large_gpu(row: str, most: int) -> None:
+    """Statistics of batch normalisation by one kernel, or two where columns are long. Products in parts,
+    which keep a large device busy, take some more."""
+    workload, kind, _ = dispatches.ROWS[row]
+    executable = plan_of(workload, kind, "gpu")
+    assert len(executable.plan.kernels) <= most
+    check_plan(executable.plan, dispatches.DEVICES["gpu"])
+
+
 @pytest.mark.parametrize("workload", ["mlp_b32_sgd", "convnet_b128_adam", "unet_tiny_b4_adam"])
 @pytest.mark.parametrize("device", ["gpu", "small"])
 def test_plans_for_other_devices(workload: str, device: str) -> None:

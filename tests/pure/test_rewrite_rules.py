@@ -108,6 +108,10 @@ def test_a_missing_condition_is_caught(name: str, condition: str) -> None:
         ("log of sigmoid", "(Op_softplus_1 x 0)"),
         ("merge factors", '(Op_multiply_2 x (Op_constant_0 (+ a b) "float32" 0) 0)'),
         ("subtraction by axpy", "(Op_axpy_3 x y r 0)"),
+        ("sum of negatives", "(Op_sum_1 u a)"),
+        ("sum of doubles", "(Op_sum_1 u a)"),
+        ("factor out of a sum", "(Op_reshape_1 (Op_sum_1 u k) s)"),
+        ("sum of deviations", "(Op_reshape_1 (Op_subtract_2 (Op_sum_1 u k) m 0) s)"),
         ("mask from the output", '(Op_less_2 y (Op_constant_0 0.0 "float32" 0) 0)'),
     ],
 )

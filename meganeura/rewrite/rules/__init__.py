@@ -15,6 +15,7 @@ from meganeura.rewrite.rules import (
     optimizers,
     products,
     shapes,
+    sums,
 )
 from meganeura.rewrite.rules.rule import Rule as Rule
 
@@ -27,6 +28,7 @@ ALL: list[Rule] = [
     *products.RULES,
     *normalization.RULES,
     *optimizers.RULES,
+    *sums.RULES,
 ]
 
 #: What makes formulas stable, and what these rules need to recognise them: applied before
@@ -39,4 +41,4 @@ STABLE: list[Rule] = [
 ]
 
 #: Declarations beside the operations: what rules tell each other.
-RELATIONS: tuple[str, ...] = activations.RELATIONS
+RELATIONS: tuple[str, ...] = (*activations.RELATIONS, *sums.RELATIONS)

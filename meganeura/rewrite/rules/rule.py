@@ -20,6 +20,9 @@ The facts that conditions may ask for, all of them computed from the graph's own
                           over 1: the attributes of a reshape of k to (n,)
     (keeping a)           the attributes of the same reduction that keeps its dimensions
     (kept_shape k a)      the attributes of a reshape to what that reduction of a kind k gives
+    (reduced k a)         the kind of the sum of a kind k
+    (steady c k a b)      a value of kind c is the same for all elements of the sum of a kind k by a, and
+                          fits to the result of the same sum by b, which keeps dimensions or does not
     (lossless d e)        every value of dtype d has an exact counterpart of dtype e
     (unshifted x)         x was not written as `y - maximum`, so that its exponential may overflow
 """
