@@ -3,14 +3,17 @@
 Recording goes through wgpu-native's own functions, for the Python wrappers cost 2.5 times as much a
 dispatch. What is recorded is handed over when there is enough of it, so that the device computes while
 the next dispatches are recorded, and before anything is written or read: the order of all work is the
-order of the calls.
+order of the calls. Handing over takes longer than recording, so a thread does it while the next
+submission is recorded.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,8 @@ from meganeura.backend.wgpu.reads import Read, Reader
 FIRST_SUBMISSION = 16
 LARGEST_SUBMISSION = 128
 
+#: Submissions that may wait for the thread that hands them over.
+_MOST_WAITING = 2
 #: Bytes that are written at once, and written in all before they are handed over and waited for: until
 #: then the driver keeps a second copy of them.
 LARGEST_WRITE = 4 << 20
@@ -51,6 +56,8 @@ class Stream:
         self._pipeline: Any = None
         self._doomed: list[Any] = []
         self.reader = Reader(device)
+        self._courier = ThreadPoolExecutor(1, "meganeura-submit")
+        self._underway: deque[Future[None]] = deque()
 
     def record(self, steps: Sequence[Dispatch], times: int = 1) -> None:
         """Dispatch all steps, one after the other, `times` over; objects are wgpu-native's."""
@@ -63,7 +70,7 @@ class Stream:
                 start = 0
                 while start < len(steps):
                     if self._waiting >= self._most:
-                        self.flush()
+                        self._send()
                     some = steps[start : start + self._most - self._waiting]
                     start += len(some)
                     if self._pass is None:
@@ -82,19 +89,36 @@ class Stream:
                     self._waiting += len(some)
 
     def flush(self) -> None:
-        """Hand over what is recorded."""
+        """Hand over what is recorded, and return when it is handed over."""
         with self.lock:
+            self._settle(0)
             if self._pass is not None:
-                encoder, compute = self._encoder, self._pass
-                self._encoder = self._pass = self._raw = self._pipeline = None
-                self._waiting = 0
-                compute.end()
-                self.device.queue.submit([encoder.finish()])
-                self.submissions += 1
-                self._unsubmitted = 0
-                self._most = min(2 * self._most, LARGEST_SUBMISSION)
+                self._submit(*self._recorded())
             while self._doomed:
                 self._doomed.pop().destroy()
+
+    def _send(self) -> None:
+        """Let the thread hand over what is recorded."""
+        self._settle(_MOST_WAITING - 1)
+        self._underway.append(self._courier.submit(self._submit, *self._recorded()))
+
+    def _settle(self, most: int) -> None:
+        """Wait until no more than so many submissions wait for the thread; its errors are raised here."""
+        while len(self._underway) > most:
+            self._underway.popleft().result()
+
+    def _recorded(self) -> tuple[Any, Any]:
+        encoder, compute = self._encoder, self._pass
+        self._encoder = self._pass = self._raw = self._pipeline = None
+        self._waiting = 0
+        self.submissions += 1
+        self._unsubmitted = 0
+        self._most = min(2 * self._most, LARGEST_SUBMISSION)
+        return encoder, compute
+
+    def _submit(self, encoder: Any, compute: Any) -> None:
+        compute.end()
+        self.device.queue.submit([encoder.finish()])
 
     def write(self, gpu: Any, data: Any) -> None:
         """Copy host memory into a buffer, after all that was recorded before."""
