@@ -12,6 +12,7 @@ _settings: dict[str, Any] = {
     "image_data_format": "channels_last",
     "optimize": os.environ.get("MEGANEURA_OPTIMIZE", "1") != "0",
     "checked": os.environ.get("MEGANEURA_CHECKED", "0") == "1",
+    "tuning": os.environ.get("MEGANEURA_TUNE", "0") == "1",
     "adapter": os.environ.get("MEGANEURA_ADAPTER", ""),
     "memory_bytes": int(os.environ.get("MEGANEURA_MEMORY_BYTES", 0)),
     "resident_bytes": int(os.environ.get("MEGANEURA_RESIDENT_BYTES", 1 << 30)),
@@ -65,6 +66,23 @@ def checked() -> bool:
 
 def set_checked(value: bool) -> None:
     _settings["checked"] = bool(value)
+
+
+def tuning() -> bool:
+    """Whether products are timed on the device, the first time that one of their size is compiled."""
+    return bool(_settings["tuning"])
+
+
+def set_tuning(value: bool) -> None:
+    """Time products of new sizes in several ways and keep the fastest, on disk as well: some seconds for a model.
+    Without it what was found before is used, and an estimate for other sizes, so that results do not
+    change from one run to the next."""
+    _settings["tuning"] = bool(value)
+
+
+def quiet() -> bool:
+    """Whether nothing is printed that was not asked for (MEGANEURA_QUIET=1)."""
+    return os.environ.get("MEGANEURA_QUIET", "0") == "1"
 
 
 def adapter() -> str:

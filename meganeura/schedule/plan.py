@@ -16,6 +16,8 @@ class Limits:
     invocations: int = 256
     workgroups: int = 65535
     software: bool = False
+    #: the name of choices that were measured there (choices.py)
+    measured: str = ""
     #: from so many elements on, an invocation computes four neighbours: every processor has work even so
     quads_from: int = 1 << 18
 

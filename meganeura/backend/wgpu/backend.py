@@ -17,6 +17,7 @@ from meganeura.backend.wgpu.device import Device, DeviceError, NoAdapterError
 from meganeura.backend.wgpu.executor import Pipelines, WgpuExecutable
 from meganeura.backend.wgpu.memory import GpuBuffer, Pool, Scratch, from_storage, to_storage
 from meganeura.backend.wgpu.stream import Stream
+from meganeura.backend.wgpu.tuner import Tuner
 from meganeura.graph.node import Graph
 from meganeura.schedule import cache, schedule
 from meganeura.schedule.budget import check_budget
@@ -36,9 +37,11 @@ class WgpuBackend:
         self.pool = Pool(self.device.handle, self.stream)
         self.scratch = Scratch(self.pool)
         self.limits = self.device.limits
+        self.tuner = Tuner(self)
+        self.limits = self.tuner.limits(self.limits)
         self.half = self.device.half
         self._pipelines: dict[bool, Pipelines] = {}
-        if os.environ.get("MEGANEURA_QUIET", "0") != "1":
+        if not config.quiet():
             print(f"meganeura: computing on {self.describe()}", flush=True)
 
     def describe(self) -> str:
@@ -107,26 +110,32 @@ class WgpuBackend:
             report["plan_from_cache"] = True
         else:
             plan, report = self._plan(graph, optimize)
+            name = cache.name_of(graph, self.limits, optimize)  # by what was measured meanwhile
             if name is not None:
                 cache.save(name, plan, report)
         report.update(backend=self.name, device=self.describe())
         check_budget(plan, config.memory_bytes() or self.device.memory_bytes)
         planned = time.perf_counter()
-        checked = config.checked()
-        if checked not in self._pipelines:
-            self._pipelines[checked] = Pipelines(self.device.handle, checked)
-        executable = WgpuExecutable(
-            plan,
-            self.device.handle,
-            self.pool,
-            self.scratch,
-            self._pipelines[checked],
-            report,
-            graph,
-        )
+        executable = self.executable(plan, report, graph)
         report["pipeline_seconds"] = time.perf_counter() - planned
         report["seconds"] = time.perf_counter() - start
         return executable
+
+    def pipelines(self) -> Pipelines:
+        """Those with the driver's checks, or without, as is set."""
+        checked = config.checked()
+        if checked not in self._pipelines:
+            self._pipelines[checked] = Pipelines(self.device.handle, checked)
+        return self._pipelines[checked]
+
+    def executable(
+        self, plan: Plan, report: dict[str, Any], graph: Graph | None = None
+    ) -> WgpuExecutable:
+        """A plan, ready to run."""
+        device = self.device.handle
+        return WgpuExecutable(
+            plan, device, self.pool, self.scratch, self.pipelines(), report, graph
+        )
 
     def _plan(self, graph: Graph, optimize: bool) -> tuple[Plan, dict[str, Any]]:
         report: dict[str, Any] = {}
@@ -136,6 +145,8 @@ class WgpuBackend:
         report.setdefault("nodes_before", before)
         report.setdefault("nodes_after", len(graph.nodes()))
         report.setdefault("rewrites", {})
+        if config.tuning() and not self.limits.software and self.tuner.tune(graph):
+            self.limits = self.tuner.limits(self.limits)
         return schedule(graph, self.limits), report
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,6 +33,8 @@ _MOST_WAITING = 2
 #: then the driver keeps a second copy of them.
 LARGEST_WRITE = 4 << 20
 LARGEST_UNSUBMITTED = 16 << 20
+
+_QUERIED = 0x0200 | 0x0004  # QUERY_RESOLVE | COPY_SRC
 
 #: pipeline, bind group, workgroups: one dispatch
 Dispatch = tuple[Any, Any, tuple[int, int, int]]
@@ -56,6 +59,7 @@ class Stream:
         self._pipeline: Any = None
         self._doomed: list[Any] = []
         self.reader = Reader(device)
+        self._clock: tuple[Any, Any] | None = None
         self._courier = ThreadPoolExecutor(1, "meganeura-submit")
         self._underway: deque[Future[None]] = deque()
 
@@ -87,6 +91,39 @@ class Stream:
                         dispatch(raw, x, y, z)
                     self._pipeline = last
                     self._waiting += len(some)
+
+    def timed(self, steps: Sequence[Dispatch], times: int) -> float:
+        """How long the device takes for `times` runs, by its own clock where it has one: in its ticks, else in
+        seconds; for comparing."""
+        with self.lock:
+            self.wait()
+            if "timestamp-query" not in self.device.features:
+                start = time.perf_counter()
+                self.record(steps, times)
+                self.wait()
+                return time.perf_counter() - start
+            if self._clock is None:
+                self._clock = (
+                    self.device.create_query_set(type="timestamp", count=2),
+                    self.device.create_buffer(size=16, usage=_QUERIED),
+                )
+            queries, ticks = self._clock
+            self._encoder = self.device.create_command_encoder()
+            self._pass = self._encoder.begin_compute_pass(
+                timestamp_writes={
+                    "query_set": queries,
+                    "beginning_of_pass_write_index": 0,
+                    "end_of_pass_write_index": 1,
+                }
+            )
+            self._raw, self._pipeline, self._most = self._pass._internal, None, len(steps) * times
+            self.record(steps, times)
+            encoder, compute = self._recorded()
+            compute.end()
+            encoder.resolve_query_set(queries, 0, 2, ticks, 0)
+            self.device.queue.submit([encoder.finish()])
+            first, last = self.read([(ticks, 16)])[0].view(np.uint64)
+            return float(last - first)
 
     def flush(self) -> None:
         """Hand over what is recorded, and return when it is handed over."""

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from meganeura.ops.parts import part_length
+from meganeura.schedule import choices
 from meganeura.schedule.plan import Limits
 from meganeura.schedule.shader_text import shader
 from meganeura.schedule.templates.base import ceil_div
@@ -32,6 +34,10 @@ class Tile:
     slices: int = 1
     #: how much of the device's arithmetic such blocks reach when there are enough of them
     efficiency: float = 1.0
+
+    @property
+    def label(self) -> str:
+        return f"{self.bm}x{self.bn}x{self.bk}:{self.tm}x{self.tn}/{self.slices}"
 
     @property
     def lanes(self) -> int:
@@ -71,6 +77,7 @@ TILES = (
     *(Tile(32, 32, 16, 4, 4, slices=s, efficiency=0.36) for s in (2, 4, 8)),
     *(Tile(16, 32, 16, 4, 4, slices=s, efficiency=0.3) for s in (2, 4, 8, 16)),
 )
+BY_LABEL = {tile.label: tile for tile in TILES}
 #: Numbers of parts that are tried.
 PARTS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 
@@ -94,7 +101,10 @@ def _estimate(tile: Tile, batch: int, m: int, n: int, k: int) -> float:
 
 @functools.lru_cache(maxsize=2048)
 def choose(batch: int, m: int, n: int, k: int, limits: Limits) -> Tile:
-    """The tile with the least estimated time."""
+    """The tile that was measured to be best, else the one with the least estimated time."""
+    known = BY_LABEL.get(choices.block(limits.measured, (batch, m, n, k)) or "")
+    if known is not None and known.fits(limits):
+        return known
     usable = [t for t in TILES if t.fits(limits)]
     return min(usable, key=lambda tile: _estimate(tile, batch, m, n, k))
 
@@ -102,19 +112,45 @@ def choose(batch: int, m: int, n: int, k: int, limits: Limits) -> Tile:
 @functools.lru_cache(maxsize=2048)
 def parts(batch: int, m: int, n: int, k: int, limits: Limits) -> int:
     """In how many parts to sum up the terms, so that enough blocks keep the device busy."""
+    known = choices.parts(limits.measured, (batch, m, n, k))
+    if known is not None:
+        return known
     if min(m, n) < 4 or k < 128:
         return 1
+    times = {p: _in_parts(choose, p, batch, m, n, k, limits) for p in _numbers(batch, m, n, k)}
+    best = min(times, key=times.__getitem__)
+    return best if times[best] < 0.93 * times[1] - 1 else 1
 
-    def time(count: int) -> float:
-        length = part_length(k, count)
-        own = _estimate(choose(batch * count, m, n, length, limits), batch * count, m, n, length)
-        return own if count == 1 else own + _SUM + (2 * count + 1) * batch * m * n / 1e6
 
-    whole = time(1)
-    # Not so many that their sums fill memory, and none of a few terms.
-    tried = [p for p in PARTS if k >= 64 * p and p * batch * m * n <= 1 << 23]
-    best = min(tried, key=time, default=1)
-    return best if time(best) < 0.93 * whole - 1 else 1
+def candidates(batch: int, m: int, n: int, k: int, limits: Limits) -> list[tuple[float, str]]:
+    """Every way to compute a product that fits the device: (estimated time, block and parts); the one that is
+    taken without measuring comes first, the others by their estimates."""
+    own = parts(batch, m, n, k, limits)
+    length = part_length(k, own) if own > 1 else k
+    first = f"{choose(batch * own, m, n, length, limits).label}/{own}"
+    found = {
+        f"{tile.label}/{p}": _in_parts(lambda *_, tile=tile: tile, p, batch, m, n, k, limits)
+        for tile in TILES
+        if tile.fits(limits)
+        for p in _numbers(batch, m, n, k)
+    }
+    order = sorted(found, key=lambda label: (label != first, found[label]))
+    return [(found.get(label, 0.0), label) for label in order]
+
+
+def _numbers(batch: int, m: int, n: int, k: int) -> list[int]:
+    """Numbers of parts: not so many that their sums fill memory, and none of a few terms."""
+    return [p for p in PARTS if p == 1 or (k >= 64 * p and p * batch * m * n <= 1 << 23)]
+
+
+def _in_parts(
+    tile: Callable[..., Tile], count: int, batch: int, m: int, n: int, k: int, limits: Limits
+) -> float:
+    """Microseconds of a product in parts and of what adds them up."""
+    length = part_length(k, count) if count > 1 else k
+    chosen = tile(batch * count, m, n, length, limits)
+    own = _estimate(chosen, batch * count, m, n, length)
+    return own if count == 1 else own + _SUM + (2 * count + 1) * batch * m * n / 1e6
 
 
 @dataclass(frozen=True)
