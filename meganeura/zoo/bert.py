@@ -41,7 +41,7 @@ class BertConfig:
             "vocabulary": config["vocab_size"],
             "positions": config["max_position_embeddings"],
             "classes": len(config.get("id2label") or {0: 0, 1: 1}),
-            "padding_token": config.get("pad_token_id", 0),
+            "padding_token": config.get("pad_token_id", 1 if kind == "roberta" else 0),
             "family": kind,
         }
         if distilled:

@@ -13,12 +13,24 @@ TYPES = (
 #: Types whose RMS norms multiply by 1 + weight.
 NORMS_FROM_ZERO = ("gemma", "gemma2", "gemma3_text", "gemma3")
 
-#: What the files of Gemma 3 that know pictures leave out of their text's configuration.
-_GEMMA3 = {
-    "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
-    "rms_norm_eps": 1e-6, "query_pre_attn_scalar": 256, "sliding_window": 4096,
-    "tie_word_embeddings": True, "pad_token_id": 0,
+#: Type -> what a configuration means where it does not say it (its class's defaults in transformers).
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "qwen2": {"num_key_value_heads": 32, "sliding_window": 4096, "max_window_layers": 28},
+    "qwen3": {"num_key_value_heads": 32, "head_dim": 128, "sliding_window": 4096, "max_window_layers": 28},
+    "phi3": {"rms_norm_eps": 1e-5, "pad_token_id": 32000},
+    "smollm3": {"num_key_value_heads": 4, "rope_theta": 2e6, "tie_word_embeddings": True,
+                "pad_token_id": 128004},
+    "gemma": {"num_key_value_heads": 16, "head_dim": 256},
+    "gemma2": {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096,
+               "query_pre_attn_scalar": 256, "attn_logit_softcapping": 50.0,
+               "final_logit_softcapping": 30.0},
+    "gemma3_text": {"num_key_value_heads": 4, "head_dim": 256, "sliding_window": 4096,
+                    "query_pre_attn_scalar": 256, "rope_theta": 1e6, "rope_local_base_freq": 1e4},
 }  # fmt: skip
+
+#: What the files of Gemma 3 that know pictures leave out of their text's configuration.
+_GEMMA3 = {"vocab_size": 262208, "num_attention_heads": 8}
 
 
 def _rope(config: dict[str, Any], kind: str | None = None) -> tuple[float, dict[str, Any] | None]:
@@ -74,9 +86,9 @@ def llama_config(config: dict[str, Any]) -> dict[str, Any]:
     """The arguments of `LlamaConfig`. Raises ValueError for what the family's code does not do."""
     kind = config.get("model_type", "llama")
     if kind == "gemma3":  # its text model; the pictures' is left out
-        older = {} if "rope_parameters" in config["text_config"] else {"rope_theta": 1e6}
-        config = {**_GEMMA3, **older, **config["text_config"]}
+        config = {**_GEMMA3, **config["text_config"]}
         kind = "gemma3_text"
+    config = {**_DEFAULTS.get(kind, {}), **config}
     heads, count = config["num_attention_heads"], config["num_hidden_layers"]
     gemma = kind in NORMS_FROM_ZERO
     head_width = config.get("head_dim") or config["hidden_size"] // heads
@@ -92,8 +104,8 @@ def llama_config(config: dict[str, Any]) -> dict[str, Any]:
     rotary: tuple[Any, ...] | None = None
     if kind == "gemma3_text":
         local = _rope(config, "sliding_attention")
-        if "rope_parameters" not in config:
-            local = (float(config.get("rope_local_base_freq", 10000.0)), None)
+        if not config.get("rope_parameters"):
+            local = (float(config["rope_local_base_freq"]), None)
         rotary = tuple((theta, scaling) if w is None else local for w in windows or [None] * count)
     if kind == "smollm3":
         turns = config.get("no_rope_layers")

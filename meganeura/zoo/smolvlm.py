@@ -26,6 +26,14 @@ TEXT = LlamaConfig(
 )  # fmt: skip
 
 
+#: What a configuration of the tower means where it does not say it.
+_TOWER_DEFAULTS = {
+    "hidden_size": 1152, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 16,
+    "num_channels": 3, "image_size": 224, "patch_size": 32, "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class SmolVLMConfig:
     """The tower, the text model, and how they meet; the defaults are SmolVLM2-500M's."""
@@ -38,14 +46,13 @@ class SmolVLMConfig:
     @classmethod
     def from_huggingface(cls, config: dict[str, Any]) -> SmolVLMConfig:
         """From the dictionary in a `config.json`."""
-        text = dict(config["text_config"])
+        text = {"rms_norm_eps": 1e-5, **config["text_config"]}
         text["tie_word_embeddings"] = config.get("tie_word_embeddings", False)
-        tower = {"num_channels": 3, "layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh"}
         return cls(
-            tower=ViTConfig.from_huggingface({**tower, **config["vision_config"]}),
+            tower=ViTConfig.from_huggingface({**_TOWER_DEFAULTS, **config["vision_config"]}),
             text=LlamaConfig.from_huggingface(text),
             shuffle=config.get("scale_factor", 2),
-            image_token=config["image_token_id"],
+            image_token=config.get("image_token_id", 128257),
         )
 
 

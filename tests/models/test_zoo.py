@@ -12,6 +12,7 @@ import zoo_cases
 
 import meganeura as mg
 from meganeura import ops
+from meganeura.zoo import llama_configs
 from meganeura.zoo.pretrained import architecture, load_weights
 from meganeura.zoo.renaming import Renamed, today
 
@@ -259,3 +260,28 @@ def test_what_was_read_is_written_again(name: str, tmp_path: Path) -> None:
             save_pretrained(model, tmp_path / "again")
     with pytest.raises(ValueError, match="came from no folder"):
         save_pretrained(mg.models.mnist_mlp(), tmp_path / "again")
+
+
+#: Keys that every configuration has; the rest may be left out where it is the default of the type.
+_ALWAYS = (
+    "model_type", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+    "num_attention_heads", "max_position_embeddings",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["llama", *llama_configs._DEFAULTS])
+def test_short_configurations_mean_what_transformers_makes_of_them(kind: str) -> None:
+    auto = pytest.importorskip("transformers").AutoConfig
+    whole = auto.for_model(kind).to_dict()
+    short = {key: whole[key] for key in _ALWAYS}
+    assert llama_configs.llama_config(short) == llama_configs.llama_config(whole)
+
+
+def test_short_configurations_have_the_defaults_of_their_type() -> None:
+    short = {
+        "model_type": "gemma2", "vocab_size": 10, "hidden_size": 2304, "intermediate_size": 8,
+        "num_hidden_layers": 2, "num_attention_heads": 8,
+    }  # fmt: skip
+    found = llama_configs.llama_config(short)
+    assert (found["kv_heads"], found["head_width"], found["windows"]) == (4, 256, (4096, None))
+    assert (found["attention_softcap"], found["logit_softcap"]) == (50.0, 30.0)
