@@ -144,10 +144,11 @@ class STFT(Initializer):
     ):
         if side not in ("real", "imag"):
             raise ValueError(f"initializer STFT: side is {side!r}; use 'real' or 'imag'")
-        if isinstance(window, str) and window not in _WINDOWS:
+        named = ("tukey", *_WINDOWS)
+        if isinstance(window, str) and window not in named:
             raise ValueError(
                 f"initializer STFT: window {window!r} is not known; use one of "
-                f"{', '.join(sorted(_WINDOWS))}, an array, or None"
+                f"{', '.join(sorted(named))}, an array, or None"
             )
         if scaling not in (None, "density", "spectrum"):
             raise ValueError(
@@ -167,6 +168,9 @@ class STFT(Initializer):
                 )
             return values
         period = length if self.periodic else max(length - 1, 1)
+        if self.window == "tukey":  # half a cosine at either end, over a quarter of the length each
+            from_end = np.minimum(np.arange(length), period - np.arange(length)) / period
+            return 0.5 - 0.5 * np.cos(np.pi * np.clip(4 * from_end, 0, 1))
         angle = 2 * np.pi * np.arange(length) / period
         coefficients = _WINDOWS[self.window]
         return np.sum(

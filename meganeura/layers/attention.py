@@ -52,9 +52,14 @@ def allowed_pairs(
 class _Attention(Settings, Layer):
     """What both kinds share: making projections, and softmax with masks and dropout."""
 
-    def _prepare(self, kind: str, dropout: float, window: int | None, seed: Any) -> None:
+    def _prepare(
+        self, kind: str, dropout: float, window: int | None, seed: Any, flash: bool | None
+    ) -> None:
         if not 0 <= dropout < 1:
             raise ValueError(f"layer {kind}: dropout must be at least 0 and below 1, got {dropout}")
+        if flash and dropout > 0:
+            raise ValueError(f"layer {kind}: flash_attention and dropout exclude each other")
+        self._flash_attention = flash  # a promise not to ask for scores: kernels are chosen by cost
         if window is not None:
             as_tuple(kind, "sliding_window", window, 1)
         self.supports_masking = True
@@ -87,6 +92,15 @@ class _Attention(Settings, Layer):
             dtype=self.dtype_policy,
         )
 
+    def _check_shapes(self, query_shape: Any, value_shape: Any, key_shape: Any) -> None:
+        """Keys and values belong together one by one."""
+        key_shape = value_shape if key_shape is None else key_shape
+        if tuple(value_shape[1:-1]) != tuple(key_shape[1:-1]):
+            raise ValueError(
+                f"layer {self.name!r}: key and value must agree but for their last axis, got the "
+                f"shapes {tuple(key_shape)} and {tuple(value_shape)}"
+            )
+
     @staticmethod
     def _build_child(layer: Layer, shape: Any) -> None:
         if not layer.built:
@@ -95,6 +109,11 @@ class _Attention(Settings, Layer):
 
     def _weigh(self, scores: Any, mask: Any, training: Any, keep_scores: bool) -> tuple[Any, Any]:
         """Attention weights from scores: with dropout for the sum, and as they are."""
+        if keep_scores and self._flash_attention:
+            raise ValueError(
+                f"layer {self.name!r}: return_attention_scores needs scores, which flash_attention=True "
+                "promises not to ask for"
+            )
         if mask is not None:
             mask = ops.convert_to_tensor(mask)
             axis = -2 * len(self._softmax_axes) - 1  # the heads
@@ -161,11 +180,17 @@ class MultiHeadAttention(_Attention):
     ):
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
         kind = type(self).__name__
-        self._prepare(kind, dropout, sliding_window, seed)
+        self._prepare(kind, dropout, sliding_window, seed, flash_attention)
         self.num_heads = as_tuple(kind, "num_heads", num_heads, 1)[0]
         self.key_dim = as_tuple(kind, "key_dim", key_dim, 1)[0]
-        self.value_dim = as_tuple(kind, "value_dim", value_dim or key_dim, 1)[0]
+        value_dim = key_dim if value_dim is None else value_dim
+        self.value_dim = as_tuple(kind, "value_dim", value_dim, 1)[0]
         shape = (output_shape,) if isinstance(output_shape, int) else output_shape
+        if not isinstance(shape, (list, tuple, type(None))):
+            raise ValueError(
+                f"layer {kind}: output_shape must be an integer, a list of them or None, got "
+                f"{output_shape!r}"
+            )
         self._output_sizes = None if shape is None else tuple(shape)
         axes = (attention_axes,) if isinstance(attention_axes, int) else attention_axes
         self.attention_axes = None if axes is None else tuple(axes)
@@ -186,11 +211,7 @@ class MultiHeadAttention(_Attention):
 
     def build(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> None:
         key_shape = value_shape if key_shape is None else key_shape
-        if tuple(value_shape[1:-1]) != tuple(key_shape[1:-1]):
-            raise ValueError(
-                f"layer {self.name!r}: key and value must agree but for their last axis, got the "
-                f"shapes {tuple(key_shape)} and {tuple(value_shape)}"
-            )
+        self._check_shapes(query_shape, value_shape, key_shape)
 
         def project(name: str, shape: Any, size: int, activation: Any = None) -> EinsumDense:
             rank = len(shape)
@@ -280,6 +301,7 @@ class MultiHeadAttention(_Attention):
     def compute_output_shape(
         self, query_shape: Any, value_shape: Any, key_shape: Any = None
     ) -> tuple[int | None, ...]:
+        self._check_shapes(query_shape, value_shape, key_shape)
         if self._output_sizes:
             return (*query_shape[:-1], *self._output_sizes)
         return tuple(query_shape)
@@ -321,7 +343,7 @@ class GroupedQueryAttention(_Attention):
     ):
         super().__init__(activity_regularizer=activity_regularizer, **kwargs)
         kind = type(self).__name__
-        self._prepare(kind, dropout, sliding_window, seed)
+        self._prepare(kind, dropout, sliding_window, seed, flash_attention)
         self.head_dim = as_tuple(kind, "head_dim", head_dim, 1)[0]
         self.num_query_heads = as_tuple(kind, "num_query_heads", num_query_heads, 1)[0]
         self.num_key_value_heads = as_tuple(kind, "num_key_value_heads", num_key_value_heads, 1)[0]
@@ -344,6 +366,7 @@ class GroupedQueryAttention(_Attention):
 
     def build(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> None:
         key_shape = value_shape if key_shape is None else key_shape
+        self._check_shapes(query_shape, value_shape, key_shape)
 
         def project(name: str, shape: Any, heads: int, activation: Any = None) -> EinsumDense:
             layer = self._project(
@@ -407,4 +430,5 @@ class GroupedQueryAttention(_Attention):
     def compute_output_shape(
         self, query_shape: Any, value_shape: Any, key_shape: Any = None
     ) -> tuple[int | None, ...]:
+        self._check_shapes(query_shape, value_shape, key_shape)
         return tuple(query_shape)

@@ -10,6 +10,7 @@ from meganeura.layers.recurrent_cells import LSTMCell
 from meganeura.layers.settings import (
     as_tuple,
     check_rank,
+    check_strides_and_dilation,
     checked_data_format,
     checked_output,
     known_channels,
@@ -44,6 +45,7 @@ class ConvLSTMCell(LSTMCell):
         self.kernel_size = as_tuple(kind, "kernel_size", kernel_size, rank)
         self.strides = as_tuple(kind, "strides", strides, rank)
         self.dilation_rate = as_tuple(kind, "dilation_rate", dilation_rate, rank)
+        check_strides_and_dilation(kind, self.strides, self.dilation_rate)
         self.padding = one_of(kind, "padding", padding, ("valid", "same"))
         self.data_format = checked_data_format(kind, data_format)
         self._space: tuple[int, ...] = ()

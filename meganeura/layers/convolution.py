@@ -10,6 +10,7 @@ from meganeura.layers.settings import (
     Settings,
     as_tuple,
     check_rank,
+    check_strides_and_dilation,
     checked_data_format,
     checked_output,
     known_channels,
@@ -130,6 +131,7 @@ class _Conv(_Convolution):
                 f"({groups})"
             )
         self._settle_window(kernel_size, strides, padding, data_format, dilation_rate)
+        check_strides_and_dilation(type(self).__name__, self.strides, self.dilation_rate)
         self.settle(
             activation=activation,
             use_bias=use_bias,
@@ -405,6 +407,7 @@ class _ConvTranspose(_Convolution):
         name = type(self).__name__
         self.filters = self._count("filters", filters)
         self._settle_window(kernel_size, strides, padding, data_format, dilation_rate)
+        check_strides_and_dilation(name, self.strides, self.dilation_rate)
         self.output_padding = None
         if output_padding is not None:
             self.output_padding = as_tuple(name, "output_padding", output_padding, self.rank, 0)

@@ -41,11 +41,22 @@ class Attention(Settings, Layer):
         self.scale: Any = None
         self.concat_score_weight: Any = None
 
-    def _check(self, inputs: Any) -> None:
-        if not isinstance(inputs, (list, tuple)) or len(inputs) not in (2, 3):
+    def _check(self, inputs: Any, mask: Any = None) -> None:
+        """Raises ValueError unless inputs (or their shapes) and masks are lists of two or three."""
+        shape = isinstance(inputs, (list, tuple)) and all(
+            isinstance(n, (int, type(None))) for n in inputs
+        )
+        if shape or not isinstance(inputs, (list, tuple)) or len(inputs) not in (2, 3):
             raise ValueError(
                 f"layer {self.name!r} is called on [query, value] or [query, value, key], got "
-                f"{inputs!r}"
+                f"{f'one tensor of shape {tuple(inputs)}' if shape else inputs!r}"
+            )
+        if mask is not None and (
+            not isinstance(mask, (list, tuple)) or not 2 <= len(mask) <= len(inputs)
+        ):
+            raise ValueError(
+                f"layer {self.name!r}: mask must be a list of two or three masks, one for each input, "
+                f"of which any may be None; got {mask!r}"
             )
 
     def build(self, input_shape: Any) -> None:
@@ -75,7 +86,7 @@ class Attention(Settings, Layer):
         return_attention_scores: bool = False,
         use_causal_mask: bool = False,
     ) -> Any:
-        self._check(inputs)
+        self._check(inputs, mask)
         query, value = inputs[0], inputs[1]
         key = inputs[2] if len(inputs) > 2 else value
         query_mask, value_mask = (mask[0], mask[1]) if mask else (None, None)

@@ -5,6 +5,7 @@ All of it is computed in float32, whatever the policy: squares leave the range o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,15 @@ def checked_axes(layer: Layer, axis: Any, shape: Sequence[int | None]) -> tuple[
             f"layer {layer.name!r}: axis {axis} does not fit an input of shape {tuple(shape)}"
         )
     return tuple(sorted(a % rank for a in axes))
+
+
+def listed_axes(kind: str, axis: Any) -> Any:
+    """`axis` as an integer or a list of them. Raises TypeError for anything else."""
+    if isinstance(axis, int):
+        return axis
+    if isinstance(axis, (list, tuple)) and all(isinstance(a, int) for a in axis):
+        return list(axis)
+    raise TypeError(f"layer {kind}: axis must be an integer or a list of integers, got {axis!r}")
 
 
 def along(weight: Any, axes: Sequence[int], shape: Sequence[int]) -> Any:
@@ -56,7 +66,7 @@ class _Affine(_Normalization):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.settle(
-            axis=axis if isinstance(axis, int) else list(axis),
+            axis=listed_axes(type(self).__name__, axis),
             epsilon=epsilon,
             center=center,
             scale=scale,
@@ -157,6 +167,14 @@ class BatchNormalization(_Affine):
             raise ValueError(
                 f"layer {self.name!r}: renorm_clipping has the keys rmin, rmax and dmax, not "
                 f"{min(unknown)!r}"
+            )
+        if (
+            clipping.get("rmin", 0.0) > clipping.get("rmax", math.inf)
+            or clipping.get("dmax", 0) < 0
+        ):
+            raise ValueError(
+                f"layer {self.name!r}: renorm_clipping needs rmin <= rmax and dmax >= 0, got "
+                f"{clipping}"
             )
         self.settle(
             momentum=float(momentum),
@@ -315,6 +333,9 @@ class GroupNormalization(_Affine):
         self, groups: int = 32, axis: int = -1, epsilon: float = 0.001, *args: Any, **kwargs: Any
     ):
         super().__init__(axis, epsilon, *args, **kwargs)
+        self.autocast = (
+            False  # call casts to float32: half precision cannot hold inputs above 65504
+        )
         if not isinstance(axis, int):
             raise ValueError(f"layer {self.name!r}: axis must be one integer, got {axis!r}")
         if isinstance(groups, bool) or not isinstance(groups, int) or (groups < 1 and groups != -1):
@@ -351,7 +372,7 @@ class GroupNormalization(_Affine):
             outputs = ops.multiply(outputs, along(self.gamma, (axis,), x.shape))
         if self.beta is not None:
             outputs = ops.add(outputs, along(self.beta, (axis,), x.shape))
-        return outputs
+        return ops.cast(outputs, self.compute_dtype)
 
 
 class RMSNormalization(_Normalization):
@@ -362,7 +383,7 @@ class RMSNormalization(_Normalization):
     def __init__(self, axis: Any = -1, epsilon: float = 1e-6, **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.axis = axis if isinstance(axis, int) else list(axis)
+        self.axis = listed_axes(type(self).__name__, axis)
         self.epsilon = epsilon
 
     def build(self, input_shape: Any) -> None:
@@ -391,7 +412,7 @@ class UnitNormalization(_Normalization):
     def __init__(self, axis: Any = -1, **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.axis = axis if isinstance(axis, int) else list(axis)
+        self.axis = listed_axes(type(self).__name__, axis)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
         checked_axes(self, self.axis, input_shape)

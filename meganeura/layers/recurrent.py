@@ -245,7 +245,9 @@ class _Recurrent(RNN):
     cell_class: type[BuiltInCell]
 
     def __init__(self, units: int, *args: Any, name: str | None = None, **kwargs: Any):
-        kwargs.pop("use_cudnn", None)
+        use_cudnn = kwargs.pop("use_cudnn", "auto")
+        if isinstance(self, (LSTM, GRU)):
+            self.use_cudnn = use_cudnn  # for scripts that read it; it chooses nothing here
         own = {k: kwargs.pop(k) for k in _OF_LAYER if k in kwargs}
         cell_name = identifiers.snake_case(type(self).cell_class.__name__)  # as in Keras's paths
         cell = type(self).cell_class(units, *args, name=cell_name, dtype=own.get("dtype"), **kwargs)
@@ -439,7 +441,10 @@ def _renamed(layer: Layer, direction: str, **changes: Any) -> Layer:
     config = layers.serialize(layer)
     name = layer.name.removeprefix(f"{direction}_")
     config = {**config, "config": {**config["config"], "name": f"{direction}_{name}", **changes}}
-    return layers.deserialize(config)
+    copy = layers.deserialize(config)
+    if hasattr(layer, "use_cudnn"):  # configs do not hold it
+        copy.use_cudnn = layer.use_cudnn
+    return copy
 
 
 class TimeDistributed(Layer):

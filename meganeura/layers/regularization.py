@@ -47,16 +47,21 @@ class Dropout(_Random):
     ):
         super().__init__(rate, seed, **kwargs)
         self.rate: float
-        if noise_shape is not None and any(n is not None and n < 1 for n in noise_shape):
-            raise ValueError(
-                f"layer {self.name!r}: noise_shape {noise_shape} must hold positive lengths or None"
-            )
-        self.noise_shape = noise_shape
+        self.noise_shape = None if noise_shape is None else self._lengths(noise_shape)
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         if not training or self.rate == 0:
             return inputs
         return random.dropout(inputs, self.rate, self._noise_shape(inputs), self.seed_generator)
+
+    def _lengths(self, noise_shape: Any) -> tuple[int | None, ...]:
+        lengths = tuple(noise_shape) if isinstance(noise_shape, (list, tuple)) else (0,)
+        if any(n is not None and (not isinstance(n, int) or n < 1) for n in lengths):
+            raise ValueError(
+                f"layer {self.name!r}: noise_shape must be a list of positive integers or None, "
+                f"got {noise_shape!r}"
+            )
+        return lengths
 
     def _noise_shape(self, inputs: Any) -> Any:
         return self.noise_shape

@@ -112,11 +112,12 @@ def _pairs(layer: str, name: str, value: Any, rank: int) -> tuple[tuple[int, int
     """An integer, one per dimension, or a (before, after) pair per dimension."""
     if isinstance(value, int):
         return ((value, value),) * rank
-    listed = list(value)
-    if rank == 1 and len(listed) == 2 and all(isinstance(n, int) for n in listed):
-        listed = [listed]
-    if len(listed) != rank:
-        raise ValueError(f"layer {layer!r}: {name} needs {rank} entries, and got {value!r}")
+    listed = list(value) if isinstance(value, (list, tuple)) else []
+    if rank == 1:
+        listed = [listed]  # one pair, not a list of pairs
+    if len(listed) != rank or not listed[0]:
+        wanted = "an integer or a pair" if rank == 1 else f"{rank} integers or pairs"
+        raise ValueError(f"layer {layer!r}: {name} needs {wanted}, and got {value!r}")
     pairs = tuple((n, n) if isinstance(n, int) else tuple(int(v) for v in n) for n in listed)
     if any(len(p) != 2 or min(p) < 0 for p in pairs):
         raise ValueError(
@@ -142,8 +143,7 @@ class _Border(Layer):
         return 2 if self.data_format == "channels_first" else 1
 
     def get_config(self) -> dict[str, Any]:
-        widths = [list(p) for p in self._pairs]
-        own = {self.word: widths if self.rank > 1 else widths[0], "data_format": self.data_format}
+        own = {self.word: getattr(self, self.word), "data_format": self.data_format}
         return {**super().get_config(), **own}
 
 
@@ -272,6 +272,8 @@ class UpSampling1D(_UpSampling):
     rank = 1
 
     def __init__(self, size: Any = 2, **kwargs: Any):
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise TypeError(f"layer UpSampling1D: size must be an integer, got {size!r}")
         super().__init__(size, **kwargs)
 
 

@@ -54,6 +54,17 @@ def as_tuple(layer: str, name: str, value: Any, rank: int, low: int = 1) -> tupl
     return result
 
 
+def check_strides_and_dilation(
+    layer: str, strides: Sequence[int], dilation_rate: Sequence[int]
+) -> None:
+    """Raises ValueError where both are greater than 1: Keras opens no file with such a layer."""
+    if max(strides) > 1 and max(dilation_rate) > 1:
+        raise ValueError(
+            f"layer {layer}: strides {tuple(strides)} and dilation_rate {tuple(dilation_rate)} cannot "
+            "both be greater than 1; use ops.conv for both"
+        )
+
+
 def checked_data_format(layer: str, value: str | None) -> str:
     """The data format: "channels_last", "channels_first", or for None the configured one."""
     value = config.image_data_format() if value is None else value

@@ -128,11 +128,12 @@ class FBetaScore(Metric):
             raise ValueError(
                 f"metric {kind}: average is {average!r}; use 'micro', 'macro', 'weighted' or None"
             )
-        if not isinstance(beta, (int, float)) or not beta > 0:
-            raise ValueError(f"metric {kind}: beta must be a positive number, got {beta!r}")
-        if threshold is not None and not 0 < threshold <= 1:
+        if not isinstance(beta, float) or not beta > 0:
+            raise ValueError(f"metric {kind}: beta must be a positive float, got {beta!r}")
+        if threshold is not None and not (isinstance(threshold, float) and 0 < threshold <= 1):
             raise ValueError(
-                f"metric {kind}: threshold must be greater than 0 and at most 1, got {threshold!r}"
+                f"metric {kind}: threshold must be a float greater than 0 and at most 1, got "
+                f"{threshold!r}"
             )
         self.average = average
         self.beta = float(beta)

@@ -199,6 +199,8 @@ class Lion(Optimizer):
         super().__init__(learning_rate, weight_decay, **options)
         self._check_range("beta_1", beta_1, 0, 1)
         self._check_range("beta_2", beta_2, 0, 1)
+        if beta_1 == 0:
+            raise ValueError("optimizer Lion: beta_1 must be greater than 0; without it use SGD")
         self.beta_1 = beta_1
         self.beta_2 = beta_2
 

@@ -42,7 +42,9 @@ def test_all_aspects(backend: Any, op: str, shape: tuple[int, ...], axes: tuple[
     )
 
 
-@pytest.mark.parametrize("shape", [(900, 40), (64, 33), (40, 8), (12000, 24), (30000, 16), (20011, 3)])
+@pytest.mark.parametrize(
+    "shape", [(900, 40), (64, 33), (40, 8), (12000, 24), (30000, 16), (20011, 3)]
+)
 def test_statistics_and_what_follows_in_one_kernel(backend: Any, shape: tuple[int, int]) -> None:
     """Normalization over columns, and a state that the column's mean moves in place."""
     x = np.random.default_rng(1).standard_normal(shape).astype("float32")

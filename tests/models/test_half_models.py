@@ -103,6 +103,11 @@ def test_layers_by_the_mixed_policy(mixed: None, name: str) -> None:
     np.testing.assert_allclose(found.numpy(), expected, atol=4e-3 * scale, rtol=4e-3)
 
 
+def test_group_normalization_takes_what_a_half_cannot_hold(mixed: None) -> None:
+    x = np.arange(32, dtype=np.float32).reshape(1, 2, 16) * 70000
+    assert np.isfinite(L.GroupNormalization(2)(x).numpy()).all()
+
+
 def test_one_layer_by_a_policy_of_its_own(mixed: None) -> None:
     mg.config.set_dtype_policy("float32")
     for make, inputs in (CASES[n] for n in ("Dense", "LSTM", "MultiHeadAttention")):

@@ -209,6 +209,9 @@ def test_adaptive_pooling_covers_everything() -> None:
         (lambda: layers.MaxPooling1D(9)(array(1, 5, 2)), "smaller than the window"),
         (lambda: layers.Conv2DTranspose(4, 3, strides=2, output_padding=2), "output_padding"),
         (lambda: layers.Conv2D(4, 3, data_format="last"), "channels_last"),
+        (lambda: layers.Conv2D(4, 3, 2, dilation_rate=(2, 1)), "cannot both be greater"),
+        (lambda: layers.Conv1DTranspose(4, 3, 2, dilation_rate=2), "cannot both be greater"),
+        (lambda: layers.ConvLSTM1D(4, 3, 2, dilation_rate=2), "cannot both be greater"),
     ],
 )
 def test_errors(call: Callable[[], Any], words: str) -> None:

@@ -258,6 +258,8 @@ def test_generators_are_state_but_no_weights() -> None:
         (lambda: layers.Dense(-1), None, "units must be a positive integer, not -1"),
         (lambda: layers.Dropout(1.5), None, "rate must lie between 0 and 1, and is 1.5"),
         (lambda: layers.Dropout(0.5, noise_shape=(0,)), None, "noise_shape"),
+        (lambda: layers.Dropout(0.5, noise_shape=(1, 1.5)), None, "positive integers or None"),
+        (lambda: layers.Dropout(0.5, noise_shape="all"), None, "got 'all'"),
         (lambda: layers.GaussianNoise(-1.0), None, "stddev must lie between 0"),
         (lambda: layers.Permute((1, 3)), None, r"dims \(1, 3\) must be a permutation"),
         (lambda: layers.Reshape((-1, -1)), None, "may hold -1"),
@@ -268,8 +270,10 @@ def test_generators_are_state_but_no_weights() -> None:
         ),
         (lambda: layers.Reshape((5, -1)), X, "24 elements"),
         (lambda: layers.Cropping1D(2), X, "leaves nothing of length 4 at axis 1"),
-        (lambda: layers.Cropping2D((1, 2, 3)), None, "cropping needs 2 entries"),
+        (lambda: layers.Cropping2D((1, 2, 3)), None, "cropping needs 2 integers or pairs"),
         (lambda: layers.ZeroPadding1D((1, -1)), None, "pairs of non-negative integers"),
+        (lambda: layers.ZeroPadding1D((1,)), None, "pairs of non-negative integers"),
+        (lambda: layers.Cropping1D("1"), None, "cropping needs an integer or a pair"),
         (lambda: layers.ZeroPadding2D(1), X, "expects an input of 4 dimensions"),
         (lambda: layers.UpSampling2D((0, 1)), None, "size must be an integer of at least 1"),
         (lambda: layers.UpSampling2D(2, interpolation="nope"), None, "interpolation is 'nope'"),
@@ -290,6 +294,9 @@ def test_errors(make: Callable[[], Layer], x: Any, message: str) -> None:
 def test_types_of_arguments() -> None:
     with pytest.raises(TypeError, match="n must be an integer"):
         layers.RepeatVector(2.5)
+    for size in (2.5, "2", True):
+        with pytest.raises(TypeError, match="size must be an integer"):
+            layers.UpSampling1D(size)
     with pytest.raises(TypeError, match="Lambda takes a function"):
         layers.Lambda(3)
     with pytest.raises(AttributeError, match="no 'Dens'.*'Dense'"):

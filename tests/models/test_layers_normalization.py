@@ -159,12 +159,21 @@ def test_masked_softmax() -> None:
     assert not result[1].any()  # where nothing is allowed, nothing is given
 
 
+@pytest.mark.parametrize("kind", [layers.LayerNormalization, layers.UnitNormalization])
+def test_an_axis_is_an_integer_or_a_list(kind: Any) -> None:
+    for axis in ({"axis": -1}, "last", [1.5]):
+        with pytest.raises(TypeError, match=f"{kind.__name__}: axis must be an integer"):
+            kind(axis=axis)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: layers.LayerNormalization(axis=4)(array(2, 3)), "axis 4"),
         (lambda: layers.BatchNormalization(axis=(1, 2)), "one integer"),
         (lambda: layers.BatchNormalization(renorm_clipping={"r": 1}), "'r'"),
+        (lambda: layers.BatchNormalization(renorm_clipping={"rmin": 2, "rmax": 1}), "rmin <= rmax"),
+        (lambda: layers.BatchNormalization(renorm_clipping={"dmax": -1}), "dmax >= 0"),
         (lambda: layers.GroupNormalization(groups=4)(array(2, 6)), "6 channels"),
         (lambda: layers.ReLU(max_value=-1.0), "max_value"),
         (lambda: layers.LeakyReLU(negative_slope=None), "negative_slope"),

@@ -383,3 +383,34 @@ def test_config_round_trip(make: Callable[[], Any]) -> None:
     layer = make()
     again = layers.deserialize(layers.serialize(layer))
     assert type(again) is type(layer) and again.get_config() == layer.get_config()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"num_heads": 1.5}, "num_heads must be an integer"),
+        ({"value_dim": 0}, "value_dim must be an integer of at least 1"),
+        ({"output_shape": 8.0}, "output_shape must be an integer"),
+        ({"flash_attention": True, "dropout": 0.1}, "exclude each other"),
+    ],
+)
+def test_arguments_of_attention_that_mean_nothing(arguments: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        layers.MultiHeadAttention(**{"num_heads": 2, "key_dim": 4, **arguments})
+
+
+def test_attention_wants_lists_and_keys_beside_values() -> None:
+    x = np.ones((1, 3, 4), "float32")
+    for layer in (layers.Attention(), layers.AdditiveAttention()):
+        with pytest.raises(ValueError, match=r"one tensor of shape \(1, 3, 4\)"):
+            layer(x)
+        with pytest.raises(ValueError, match="mask must be a list"):
+            layer([x, x], mask=np.ones((1, 3), bool))
+    for layer in (layers.MultiHeadAttention(2, 4), layers.GroupQueryAttention(4, 2, 1)):
+        with pytest.raises(ValueError, match="key and value must agree"):
+            layer(x, x, x[:, :2])
+        with pytest.raises(ValueError, match="key and value must agree"):
+            layer.compute_output_shape((1, 3, 4), (1, 3, 4), (1, 2, 4))
+    layer = layers.MultiHeadAttention(2, 4, flash_attention=True)
+    with pytest.raises(ValueError, match="return_attention_scores"):
+        layer(x, x, return_attention_scores=True)

@@ -82,6 +82,17 @@ def test_stft_is_a_fourier_transform() -> None:
     np.testing.assert_allclose(frame @ real + 1j * (frame @ imaginary), expected, atol=1e-6)
 
 
+def test_tukey_window_is_flat_in_the_middle() -> None:
+    """Tapers of a quarter of the length at either end, 1 between them (SciPy's tukey of 9 points)."""
+    kernel = initializers.STFT("real", "tukey", None).draw((9, 1, 5))
+    expected = [0.0, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0]
+    np.testing.assert_allclose(kernel[:, 0, 0], expected, atol=1e-6)
+
+
+def test_the_plain_constraint_allows_everything() -> None:
+    np.testing.assert_array_equal(constraints.Constraint()(X), X)
+
+
 def test_seeds() -> None:
     seeded = initializers.GlorotUniform(seed=1)
     np.testing.assert_array_equal(seeded.draw((3, 4)), seeded.draw((3, 4)))

@@ -239,6 +239,9 @@ def test_names() -> None:
         (lambda: metrics.AUC(curve="XYZ"), "ROC"),
         (lambda: metrics.IoU(2, [2]), "class 2"),
         (lambda: metrics.F1Score(average="best"), "'macro'"),
+        (lambda: metrics.FBetaScore(beta=1), "positive float"),
+        (lambda: metrics.FBetaScore(threshold=1), "must be a float"),
+        (lambda: metrics.F1Score(threshold="0.5"), "must be a float"),
         (lambda: metrics.F1Score().update_state([0, 1], [0, 1]), "(2,)"),
         (lambda: metrics.Recall(class_id=7).update_state(np.eye(3), np.eye(3)), "class_id 7"),
         (
